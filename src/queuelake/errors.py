@@ -1,0 +1,82 @@
+"""Every error of Queuelake: one root, three branches, split by whose fault it is.
+
+- `PeerError`: a client broke the protocol. Close its connection; nobody needs to be woken.
+- `RefusedError`: a rule or a limit said no. The caller may change its request and try again.
+- `StorageError`: we could not keep a promise. Nothing of the failed work was confirmed.
+
+Each class knows its MQTT 5 reason code and its HTTP status; each message names the thing, the
+value and the limit.
+"""
+
+from __future__ import annotations
+
+
+class QueuelakeError(Exception):
+    """The root: catch it at the edge, where an error becomes an answer."""
+
+    reason_code = 0x80
+    http_status = 500
+    code = "INTERNAL_ERROR"
+
+
+class PeerError(QueuelakeError):
+    """The peer sent what no peer may send: answer with the reason code and close."""
+
+    reason_code = 0x82
+    http_status = 400
+    code = "BAD_REQUEST"
+
+
+class MalformedPacketError(PeerError):
+    """The bytes are not a packet of this protocol."""
+
+    reason_code = 0x81
+
+
+class ProtocolViolationError(PeerError):
+    """The packet is well formed but may not be sent here, now, or with these values."""
+
+    reason_code = 0x82
+
+
+class UnsupportedProtocolError(PeerError):
+    """CONNECT names a protocol or level this server does not speak."""
+
+    reason_code = 0x84
+
+
+class PacketTooLargeError(PeerError):
+    """The packet is longer than the limit this server announced."""
+
+    reason_code = 0x95
+
+
+class RefusedError(QueuelakeError):
+    """A limit or a rule said no: the caller may act on the message and come again."""
+
+    reason_code = 0x83
+    http_status = 400
+    code = "BAD_REQUEST"
+
+
+class ConfigError(RefusedError):
+    """The configuration is wrong: `mistakes` holds one line for each mistake."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
+
+
+class StorageError(QueuelakeError):
+    """The store could not do its work: nothing of the failed group was confirmed."""
+
+    http_status = 503
+    code = "SERVICE_UNAVAILABLE"
+
+
+class StoreLockedError(StorageError):
+    """Another process has this data directory open for writing."""
+
+
+class StoreFormatError(StorageError):
+    """The data directory was written by another format version."""

@@ -1,0 +1,183 @@
+"""Typed settings: every limit of the product, with its default, its bounds and its unit.
+
+Three layers, the later wins: a TOML file, `QUEUELAKE__SECTION__KEY` in the environment, `--set
+section.key=value`. `load_settings` checks all of them and reports every mistake, not the first.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+U16 = Annotated[int, Meta(ge=1, le=65535)]
+
+
+class Section(Struct, forbid_unknown_fields=True, frozen=True):
+    """A table of the TOML file."""
+
+
+class Listener(Section):
+    """Where one kind of client connects. Port 0 picks a free one; -1 cannot be, use `enabled`."""
+
+    enabled: bool = True
+    bind: str = "127.0.0.1"
+    port: Port = 1883
+
+
+class UnixListener(Section):
+    """A Unix socket for clients on this machine; an empty path turns it off."""
+
+    path: str = ""
+    mode: str = "0660"
+
+
+class Listeners(Section):
+    mqtt: Listener = field(default_factory=lambda: Listener(port=1883))
+    mqtts: Listener = field(default_factory=lambda: Listener(port=8883))
+    ws: Listener = field(default_factory=lambda: Listener(port=8083))
+    wss: Listener = field(default_factory=lambda: Listener(port=8084))
+    unix: UnixListener = UnixListener()
+
+
+class Tls(Section):
+    """Certificates of `mqtts` and `wss`; without a certificate both are off."""
+
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+    client_certificate: Literal["none", "optional", "required"] = "none"
+    username_from: Literal["none", "cn", "subject"] = "cn"
+
+
+class Mqtt(Section):
+    """What this server announces in CONNACK, and how long it waits."""
+
+    packet_size_bytes_max: Annotated[int, Meta(ge=1024, le=268_435_460)] = 10 * 1024 * 1024
+    receive_max: U16 = 1024
+    topic_alias_max: Annotated[int, Meta(ge=0, le=65535)] = 64
+    inflight_max: U16 = 1024
+    keepalive_s_max: Annotated[int, Meta(ge=0, le=65535)] = 0
+    connect_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
+    session_expiry_s_max: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)] = 0xFFFFFFFF
+    session_expiry_s_v311: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)] = 0xFFFFFFFF
+    retain_available: bool = True
+    wildcard_available: bool = True
+    shared_available: bool = True
+    qos_max: Annotated[int, Meta(ge=0, le=2)] = 2
+    topic_levels_max: Annotated[int, Meta(ge=1, le=65535)] = 128
+    response_information: str = ""
+    queue_qos0_offline: bool = False
+
+
+class Limits(Section):
+    """What one client, and all of them together, may use. 0 means: no limit."""
+
+    connections_max: Count = 100_000
+    connections_per_ip_max: Count = 0
+    connect_rate_per_s_max: Count = 0
+    publish_rate_per_s_max: Count = 0
+    publish_bytes_per_s_max: Count = 0
+    subscriptions_per_client_max: Count = 10_000
+    queued_messages_per_client_max: Positive = 1_000_000
+    queued_bytes_per_client_max: Positive = 1024 * 1024 * 1024
+    memory_bytes_per_client_max: Positive = 4 * 1024 * 1024
+    write_buffer_bytes_max: Positive = 256 * 1024
+    unconfirmed_bytes_per_client_max: Positive = 4 * 1024 * 1024
+    retained_messages_max: Count = 1_000_000
+    route_cache_entries_max: Positive = 100_000
+
+
+class Auth(Section):
+    """Who may connect. Without users, only loopback clients, anonymously."""
+
+    allow_anonymous: bool | None = None
+    password_file: str = ""
+    scram_file: str = ""
+    platform_users: list[str] = []
+    jwt: "Jwt" = field(default_factory=lambda: Jwt())
+    failed_logins_max: Count = 10
+    failed_logins_ban_s: Annotated[float, Meta(ge=0)] = 60.0
+
+
+class Jwt(Section):
+    """A JSON Web Token in the password field of CONNECT; off without a secret or a key file."""
+
+    secret: str = ""
+    public_key_file: str = ""
+    jwks_file: str = ""
+    algorithms: list[str] = ["HS256", "RS256", "ES256"]
+    audience: str = ""
+    issuer: str = ""
+    username_claim: str = "sub"
+    acl_claim: str = "acl"
+
+
+class AclRule(Section):
+    """One rule; the first whose matchers and topic fit decides."""
+
+    permission: Literal["allow", "deny"]
+    topics: list[str]
+    action: Literal["publish", "subscribe", "all"] = "all"
+    clientid: str = ""
+    clientid_re: str = ""
+    username: str = ""
+    username_re: str = ""
+    ip: str = ""
+    platform: bool | None = None
+
+
+class Ban(Section):
+    """Clients which are refused at CONNECT."""
+
+    clientid: str = ""
+    username: str = ""
+    ip: str = ""
+
+
+class Http(Section):
+    """The admin process: REST, metrics, health."""
+
+    enabled: bool = True
+    bind: str = "127.0.0.1"
+    port: Port = 18083
+
+
+class Storage(Section):
+    durability: Literal["fsync", "buffered"] = "fsync"
+    map_size_bytes_initial: Annotated[int, Meta(ge=1024 * 1024)] = 64 * 1024 * 1024
+    map_size_bytes_max: Annotated[int, Meta(ge=1024 * 1024)] = 1024 * 1024 * 1024 * 1024
+    group_bytes_max: Positive = 8 * 1024 * 1024
+
+
+class Log(Section):
+    format: Literal["console", "json"] = "console"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Sys(Section):
+    """The `$SYS/` topics; interval 0 turns them off."""
+
+    interval_s: Annotated[float, Meta(ge=0)] = 10.0
+
+
+class Settings(Section):
+    """The whole configuration, ready to use."""
+
+    data_dir: str = "~/.local/share/queuelake"
+    shutdown_timeout_s: Annotated[float, Meta(gt=0)] = 10.0
+    listeners: Listeners = Listeners()
+    tls: Tls = Tls()
+    mqtt: Mqtt = Mqtt()
+    limits: Limits = Limits()
+    auth: Auth = field(default_factory=Auth)
+    acl: list[AclRule] = []
+    bans: list[Ban] = []
+    http: Http = Http()
+    storage: Storage = Storage()
+    log: Log = Log()
+    sys: Sys = Sys()
