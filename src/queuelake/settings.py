@@ -92,6 +92,19 @@ class Limits(Section):
     route_cache_entries_max: Positive = 100_000
 
 
+class Jwt(Section):
+    """A JSON Web Token in the password field of CONNECT; off without a secret or a key file."""
+
+    secret: str = ""
+    public_key_file: str = ""
+    jwks_file: str = ""
+    algorithms: list[str] = field(default_factory=lambda: ["HS256", "RS256", "ES256"])
+    audience: str = ""
+    issuer: str = ""
+    username_claim: str = "sub"
+    acl_claim: str = "acl"
+
+
 class Auth(Section):
     """Who may connect. Without users, only loopback clients, anonymously."""
 
@@ -99,22 +112,9 @@ class Auth(Section):
     password_file: str = ""
     scram_file: str = ""
     platform_users: list[str] = []
-    jwt: "Jwt" = field(default_factory=lambda: Jwt())
+    jwt: Jwt = field(default_factory=Jwt)
     failed_logins_max: Count = 10
     failed_logins_ban_s: Annotated[float, Meta(ge=0)] = 60.0
-
-
-class Jwt(Section):
-    """A JSON Web Token in the password field of CONNECT; off without a secret or a key file."""
-
-    secret: str = ""
-    public_key_file: str = ""
-    jwks_file: str = ""
-    algorithms: list[str] = ["HS256", "RS256", "ES256"]
-    audience: str = ""
-    issuer: str = ""
-    username_claim: str = "sub"
-    acl_claim: str = "acl"
 
 
 class AclRule(Section):
