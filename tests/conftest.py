@@ -1,0 +1,74 @@
+"""Fixtures of all tests: a shared broker, brokers of one's own, and stderr on failure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.broker import EXTERNAL_VARIABLE, Broker, BrokerProcess, ExternalBroker, running
+
+BrokerFactory = Callable[..., BrokerProcess]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "conforms(*ids): the normative statements of the standard this test shows"
+    )
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker with default settings for all tests of this process; use your own topics."""
+    address = os.environ.get(EXTERNAL_VARIABLE)
+    if address:
+        yield ExternalBroker(address)
+        return
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def fresh_broker(tmp_path: Path) -> Iterator[BrokerFactory]:
+    """Start brokers of one's own: `fresh_broker({"mqtt.receive_max": 5}, config="...")`."""
+    if os.environ.get(EXTERNAL_VARIABLE):
+        pytest.skip(f"needs its own broker; {EXTERNAL_VARIABLE} points to another one")
+    started: list[BrokerProcess] = []
+
+    def start(settings: dict[str, Any] | None = None, **fields: Any) -> BrokerProcess:
+        process = BrokerProcess(tmp_path / f"broker-{len(started)}", settings, **fields)
+        started.append(process)
+        return process.start()
+
+    yield start
+    for process in started:
+        process.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for process in running:
+            title = f"stderr of the broker in {process.directory.name}"
+            report.sections.append((title, process.stderr_tail()))
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _revive_dead_brokers() -> Iterator[None]:
+    """A broker which died fails the test which killed it, and is there again for the next."""
+    yield
+    for process in [one for one in running if not one.alive()]:
+        running.remove(process)
+        code = process.process.returncode
+        tail = process.stderr_tail()
+        process.start()
+        pytest.fail(f"the broker died with {code} during this test:\n{tail}")
