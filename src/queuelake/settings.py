@@ -1,14 +1,15 @@
 """Typed settings: every limit of the product, with its default, its bounds and its unit.
 
 Three layers, the later wins: a TOML file, `QUEUELAKE__SECTION__KEY` in the environment, `--set
-section.key=value`. `load_settings` checks all of them and reports every mistake, not the first.
+section.key=value`. `load_settings` checks all of them and reports every mistake, not the first; how
+it does that is in `config.py`, which is imported only when something is loaded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct, field
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -21,7 +22,7 @@ class Section(Struct, forbid_unknown_fields=True, frozen=True):
     """A table of the TOML file."""
 
 
-class Listener(Section):
+class Listener(Section, frozen=True):
     """Where one kind of client connects. Port 0 picks a free one; -1 cannot be, use `enabled`."""
 
     enabled: bool = True
@@ -29,14 +30,14 @@ class Listener(Section):
     port: Port = 1883
 
 
-class UnixListener(Section):
+class UnixListener(Section, frozen=True):
     """A Unix socket for clients on this machine; an empty path turns it off."""
 
     path: str = ""
     mode: str = "0660"
 
 
-class Listeners(Section):
+class Listeners(Section, frozen=True):
     mqtt: Listener = field(default_factory=lambda: Listener(port=1883))
     mqtts: Listener = field(default_factory=lambda: Listener(port=8883))
     ws: Listener = field(default_factory=lambda: Listener(port=8083))
@@ -44,7 +45,7 @@ class Listeners(Section):
     unix: UnixListener = UnixListener()
 
 
-class Tls(Section):
+class Tls(Section, frozen=True):
     """Certificates of `mqtts` and `wss`; without a certificate both are off."""
 
     certificate: str = ""
@@ -54,7 +55,7 @@ class Tls(Section):
     username_from: Literal["none", "cn", "subject"] = "cn"
 
 
-class Mqtt(Section):
+class Mqtt(Section, frozen=True):
     """What this server announces in CONNACK, and how long it waits."""
 
     packet_size_bytes_max: Annotated[int, Meta(ge=1024, le=268_435_460)] = 10 * 1024 * 1024
@@ -74,7 +75,7 @@ class Mqtt(Section):
     queue_qos0_offline: bool = False
 
 
-class Limits(Section):
+class Limits(Section, frozen=True):
     """What one client, and all of them together, may use. 0 means: no limit."""
 
     connections_max: Count = 100_000
@@ -92,7 +93,7 @@ class Limits(Section):
     route_cache_entries_max: Positive = 100_000
 
 
-class Jwt(Section):
+class Jwt(Section, frozen=True):
     """A JSON Web Token in the password field of CONNECT; off without a secret or a key file."""
 
     secret: str = ""
@@ -105,7 +106,7 @@ class Jwt(Section):
     acl_claim: str = "acl"
 
 
-class Auth(Section):
+class Auth(Section, frozen=True):
     """Who may connect. Without users, only loopback clients, anonymously."""
 
     allow_anonymous: bool | None = None
@@ -117,7 +118,7 @@ class Auth(Section):
     failed_logins_ban_s: Annotated[float, Meta(ge=0)] = 60.0
 
 
-class AclRule(Section):
+class AclRule(Section, frozen=True):
     """One rule; the first whose matchers and topic fit decides."""
 
     permission: Literal["allow", "deny"]
@@ -131,7 +132,7 @@ class AclRule(Section):
     platform: bool | None = None
 
 
-class Ban(Section):
+class Ban(Section, frozen=True):
     """Clients which are refused at CONNECT."""
 
     clientid: str = ""
@@ -139,7 +140,7 @@ class Ban(Section):
     ip: str = ""
 
 
-class Http(Section):
+class Http(Section, frozen=True):
     """The admin process: REST, metrics, health."""
 
     enabled: bool = True
@@ -147,25 +148,25 @@ class Http(Section):
     port: Port = 18083
 
 
-class Storage(Section):
+class Storage(Section, frozen=True):
     durability: Literal["fsync", "buffered"] = "fsync"
     map_size_bytes_initial: Annotated[int, Meta(ge=1024 * 1024)] = 64 * 1024 * 1024
     map_size_bytes_max: Annotated[int, Meta(ge=1024 * 1024)] = 1024 * 1024 * 1024 * 1024
     group_bytes_max: Positive = 8 * 1024 * 1024
 
 
-class Log(Section):
+class Log(Section, frozen=True):
     format: Literal["console", "json"] = "console"
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class Sys(Section):
+class Sys(Section, frozen=True):
     """The `$SYS/` topics; interval 0 turns them off."""
 
     interval_s: Annotated[float, Meta(ge=0)] = 10.0
 
 
-class Settings(Section):
+class Settings(Section, frozen=True):
     """The whole configuration, ready to use."""
 
     data_dir: str = "~/.local/share/queuelake"
@@ -181,3 +182,23 @@ class Settings(Section):
     storage: Storage = Storage()
     log: Log = Log()
     sys: Sys = Sys()
+
+
+def load_settings(path: str | None, environ: Mapping[str, str], assignments: list[str]) -> Settings:
+    """Read the TOML file, the environment and the `--set` assignments; the later wins.
+
+    Raises:
+        ConfigError: one line for each mistake; show them all and stop.
+    """
+    from queuelake import config
+
+    return config.load_settings(path, environ, assignments)
+
+
+def authentication_configured(settings: Settings) -> bool:
+    """True when there is something to check a client against: without it everybody is anonymous."""
+    auth = settings.auth
+    jwt = auth.jwt
+    return any(
+        (auth.password_file, auth.scram_file, jwt.secret, jwt.public_key_file, jwt.jwks_file)
+    )
