@@ -136,7 +136,7 @@ class _Layers:
         if isinstance(kind, inspect.StructType) and isinstance(value, dict):
             self._lay_table(origin, key, value, kind, cast(Table, values[name]))
         elif isinstance(kind, inspect.StructType):
-            self._refuse(origin, key, {}, f"allowed: {_allowed(kind)}")
+            self._refuse(origin, key, _HIDDEN, f"allowed: {_allowed(kind)}")
         elif isinstance(item, inspect.StructType) and isinstance(value, list):
             self._accept(origin, key)
             values[name] = self._tables(origin, key, value, item)
@@ -175,7 +175,7 @@ class _Layers:
     ) -> None:
         key = f"{above}.{name}" if above else name
         # A misspelt name hides that its value is a secret.
-        shown = {} if key.startswith("auth") else value
+        shown = _HIDDEN if key.startswith("auth") else value
         self._refuse(origin, key, shown, _unknown(above, kind, name))
 
     def _refuse(self, origin: str, key: str, value: object, reason: str) -> None:
@@ -302,10 +302,12 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _shown(key: str, value: object) -> str:
+    if value is _HIDDEN:
+        return "(hidden)"
     if any(word in key for word in SECRET_WORDS) and not key.endswith("_file"):
         return "(hidden)"
     if isinstance(value, dict):
-        return "(hidden)"  # its inner keys may be secret
+        return "(a table)"  # its inner keys may be secret
     if isinstance(value, bool):
         return "true" if value else "false"
     text = f'"{value}"' if isinstance(value, str) else str(value)
@@ -315,4 +317,5 @@ def _shown(key: str, value: object) -> str:
     return text
 
 
+_HIDDEN = object()
 _ROOT = cast(inspect.StructType, inspect.type_info(Settings))

@@ -219,7 +219,7 @@ def _pattern_mistake(pattern: str) -> str:
     if not pattern:
         return ""
     # Imported here: slow, and most configurations hold no expression.
-    import re2  # type: ignore[import-untyped]
+    import re2
 
     options = re2.Options()
     options.log_errors = False
