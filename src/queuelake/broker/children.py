@@ -1,0 +1,191 @@
+"""Supervision of the broker's child processes: exec'd, watched, started again when they die.
+
+A child gets one line on its standard input, and nothing after it: the end of that pipe tells it
+that the broker is gone, also when the broker was killed and could not say so. It runs in its own
+session, so that a Ctrl-C in the broker's terminal reaches it only as the broker's SIGTERM.
+
+A child that dies is started again after 0.1 s, then twice as late each time up to 10 s; one that
+ran for 30 s begins at 0.1 s again. The broker serves MQTT meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from queuelake.control import AdminStart
+from queuelake.errors import ConfigError
+from queuelake.settings import Settings
+
+RESTART_DELAY_S_MIN = 0.1
+RESTART_DELAY_S_MAX = 10.0
+STABLE_AFTER_S = 30.0
+HTTP_BACKLOG_MAX = 1024
+
+log = logging.getLogger(__name__)
+
+
+class Child:
+    """How to start one child process. `start_line` must hold no newline; one is added."""
+
+    def __init__(
+        self,
+        name: str,
+        argv: list[str],
+        *,
+        start_line: bytes = b"",
+        pass_fds: Sequence[int] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        assert b"\n" not in start_line
+        self.name = name
+        self.argv = argv
+        self.start_line = start_line
+        self.pass_fds = tuple(pass_fds)
+        self.env = env
+
+
+class Supervisor:
+    """Keeps the children running until `close`. `restarts` counts by child name, for metrics."""
+
+    def __init__(
+        self, children: Sequence[Child], on_death: Callable[[str], None] | None = None
+    ) -> None:
+        self.restarts: dict[str, int] = {child.name: 0 for child in children}
+        self._children = children
+        self._on_death = on_death
+        self._closing = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._keep_running(child)) for child in self._children]
+
+    async def close(self, timeout_s: float) -> None:
+        """End all children: SIGTERM, and SIGKILL for those which still run after `timeout_s`."""
+        self._closing.set()
+        if not self._tasks:
+            return
+        self._signal_all(signal.SIGTERM)
+        _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
+        if late:
+            log.warning("killing %s: not ended after %g s", ", ".join(self._processes), timeout_s)
+            self._signal_all(signal.SIGKILL)
+            await asyncio.wait(late)
+
+    def pid(self, name: str) -> int | None:
+        """The process id of a child, or None while it does not run."""
+        process = self._processes.get(name)
+        return None if process is None else process.pid
+
+    async def _keep_running(self, child: Child) -> None:
+        delay_s = RESTART_DELAY_S_MIN
+        while not self._closing.is_set():
+            started = time.monotonic()
+            outcome = await self._run(child)
+            if self._closing.is_set():
+                return
+            ran_s = time.monotonic() - started
+            if ran_s >= STABLE_AFTER_S:
+                delay_s = RESTART_DELAY_S_MIN
+            log.error(
+                "child %s %s after %.1f s; starting again in %.1f s",
+                child.name, outcome, ran_s, delay_s,
+            )  # fmt: skip
+            self._tell_death(child.name)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), delay_s)
+            delay_s = min(delay_s * 2, RESTART_DELAY_S_MAX)
+            self.restarts[child.name] += 1
+
+    async def _run(self, child: Child) -> str:
+        """Start the child once, wait for its end, and say how it ended."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *child.argv,
+                stdin=asyncio.subprocess.PIPE,
+                pass_fds=child.pass_fds,
+                env=None if child.env is None else {**os.environ, **child.env},
+                start_new_session=True,
+            )
+        except OSError as exc:
+            return f"could not be started ({exc.strerror})"
+        assert process.stdin is not None
+        self._processes[child.name] = process
+        try:
+            if self._closing.is_set():  # close() came while the process was being started
+                process.terminate()
+            with contextlib.suppress(ConnectionError):
+                process.stdin.write(child.start_line + b"\n")
+                await process.stdin.drain()
+            code = await process.wait()
+        finally:
+            del self._processes[child.name]
+            process.stdin.close()
+        return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+
+    def _tell_death(self, name: str) -> None:
+        if self._on_death is None:
+            return
+        try:
+            self._on_death(name)
+        except Exception:
+            log.exception("after the death of child %s", name)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+
+def bind_http(settings: Settings) -> socket.socket:
+    """Bind and listen for HTTP; raise ConfigError when the address cannot be had.
+
+    The broker holds this socket and the admin child inherits it: port 0 is chosen once, the port
+    stays ours while the child restarts, and requests made meanwhile wait in the backlog.
+    """
+    bind, port = settings.http.bind, settings.http.port
+    try:
+        found = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(HTTP_BACKLOG_MAX)
+            listening.setblocking(False)
+        except BaseException:
+            listening.close()
+            raise
+    except OSError as exc:
+        reason = exc.strerror or str(exc)
+        raise ConfigError(
+            [f"http.bind/http.port: cannot listen on {bind}:{port}: {reason}"]
+        ) from exc
+    return listening
+
+
+def admin_child(settings: Settings, data_dir: Path, listening: socket.socket) -> Child:
+    """The admin process, serving HTTP on the socket of `bind_http`."""
+    start = AdminStart(
+        data_dir=str(data_dir.resolve()),
+        fd=listening.fileno(),
+        log_level=settings.log.level,
+        log_format=settings.log.format,
+    )
+    return Child(
+        "admin",
+        [sys.executable, "-m", "queuelake.admin"],
+        start_line=msgspec.json.encode(start),
+        pass_fds=[listening.fileno()],
+    )

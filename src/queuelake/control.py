@@ -1,0 +1,359 @@
+"""The control protocol: how the admin process and the CLI ask the broker, over a Unix socket.
+
+A frame is a 4-byte big-endian length and one msgpack message. The caller sends a `Request`, the
+broker answers with one `Response` of the same id, in any order. Rules:
+
+- Only the user who runs the broker may connect: the socket has mode 0600.
+- The socket is `<data-dir>/control.sock`. Where that path is longer than the system allows, the
+  broker makes a private directory instead and writes the path to `<data-dir>/control.path`.
+- A call is never sent twice: after a lost connection the *next* call connects again.
+- The answers of the broker's operations are the Structs in the middle of this file, and the
+  same Structs are the answers of the REST API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import time
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from queuelake.errors import QueuelakeError, RefusedError
+
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+LENGTH_BYTES = 4
+SOCKET_NAME = "control.sock"
+SOCKET_POINTER_NAME = "control.path"
+# sun_path holds 108 bytes on Linux and 104 on macOS, with the NUL at its end.
+SOCKET_PATH_BYTES_MAX = 103
+
+T = TypeVar("T")
+
+
+class BrokerDownError(QueuelakeError):
+    """The broker does not answer: start it, or look into its log."""
+
+    reason_code = 0x88
+    http_status = 503
+    code = "BROKER_DOWN"
+
+
+class NotFoundError(RefusedError):
+    """There is no such thing: look at its name."""
+
+    http_status = 404
+    code = "NOT_FOUND"
+
+
+class AnswerError(QueuelakeError):
+    """The broker refused the call, or failed in it: code and HTTP status are the broker's."""
+
+    def __init__(self, code: str, message: str, http_status: int) -> None:
+        super().__init__(message)
+        self.code = code
+        self.http_status = http_status
+
+
+class FrameError(QueuelakeError):
+    """The other side does not speak this protocol: close the connection."""
+
+
+# The envelope.
+
+
+class Request(Struct, frozen=True):
+    id: int
+    op: str
+    args: dict[str, object] = {}
+
+
+class Failure(Struct, frozen=True):
+    code: str
+    message: str
+    http_status: int
+
+
+class Response(Struct, frozen=True):
+    id: int
+    ok: bool
+    result: msgspec.Raw = msgspec.Raw(b"\xc0")
+    error: Failure | None = None
+
+
+# The answers of the operations.
+
+
+class Readiness(Struct, frozen=True):
+    """`readiness`: whether clients can be served now, and if not, every reason."""
+
+    ready: bool
+    reasons: list[str] = []
+
+
+class Status(Struct, frozen=True):
+    """`status`: what runs, since when, where, and how much of it."""
+
+    version: str
+    compiled: Annotated[bool, Meta(description="whether the hot path is compiled")]
+    started_at_ms: Annotated[int, Meta(description="milliseconds since 1970 (UTC)")]
+    uptime_s: float
+    addresses: Annotated[dict[str, str], Meta(description="listener name to URL")]
+    connections: int = 0
+    sessions: int = 0
+    subscriptions: int = 0
+    retained_messages: int = 0
+
+
+class ClientInfo(Struct, frozen=True):
+    """`client`: one client, connected or with a session which waits for it."""
+
+    client_id: str
+    connected: bool
+    username: str | None = None
+    address: Annotated[str | None, Meta(description="host:port, while connected")] = None
+    listener: str | None = None
+    protocol_level: Annotated[int | None, Meta(description="3, 4 (3.1.1) or 5")] = None
+    connected_at_ms: Annotated[int | None, Meta(description="milliseconds since 1970 (UTC)")] = None
+    keepalive_s: int = 0
+    clean_start: bool = False
+    session_expiry_s: Annotated[int, Meta(description="4294967295: never")] = 0
+    subscriptions: int = 0
+    inflight_messages: int = 0
+    queued_messages: int = 0
+    queued_bytes: int = 0
+
+
+class ClientPage(Struct, frozen=True):
+    """`clients` {limit, cursor}: sorted by client id; `next_cursor` is null on the last page."""
+
+    items: list[ClientInfo]
+    next_cursor: str | None = None
+
+
+class Histogram(Struct, frozen=True):
+    """Observations by size: `counts[i]` are those up to `bounds[i]` and above the bound before it.
+
+    `counts` has one more entry than `bounds`, for what is above the last bound.
+    """
+
+    bounds: list[float] = []
+    counts: list[int] = [0]
+    sum: float = 0.0
+
+
+class MetricsSnapshot(Struct, frozen=True):
+    """`metrics`: every counter since the start, and every gauge now. `*_by_qos` are [0, 1, 2]."""
+
+    version: str
+    compiled: bool
+    connections: int = 0
+    sessions: int = 0
+    sessions_persistent: int = 0
+    subscriptions: int = 0
+    retained_messages: int = 0
+    messages_received_by_qos: list[int] = [0, 0, 0]
+    messages_sent_by_qos: list[int] = [0, 0, 0]
+    messages_dropped_by_reason: dict[str, int] = {}
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    publish_refused: int = 0
+    connects: int = 0
+    disconnects_by_reason: dict[str, int] = {}
+    commit_duration_s: Histogram = Histogram()
+    commit_group_messages: Histogram = Histogram()
+    commit_failures: int = 0
+    loop_lag_s: float = 0.0
+    store_bytes: int = 0
+    store_map_bytes: int = 0
+    resident_memory_bytes: int = 0
+    child_restarts: dict[str, int] = {}
+
+
+class AdminStart(Struct, frozen=True):
+    """The one line of JSON which the admin process reads from its standard input at its start."""
+
+    data_dir: str
+    fd: int
+    log_level: str = "info"
+    log_format: str = "console"
+
+
+_decode_response = msgspec.msgpack.Decoder(Response).decode
+
+
+def encode_frame(message: Request | Response) -> bytes:
+    body = msgspec.msgpack.encode(message)
+    if len(body) > FRAME_BYTES_MAX:
+        raise FrameError(f"control frame of {len(body)} bytes; the limit is {FRAME_BYTES_MAX}")
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def frame_length(head: bytes) -> int:
+    """Read the length in front of a frame, and refuse it before its bytes are waited for."""
+    length = int.from_bytes(head, "big")
+    if length > FRAME_BYTES_MAX:
+        raise FrameError(f"control frame of {length} bytes; the limit is {FRAME_BYTES_MAX}")
+    return length
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """Return the body of the next frame, or None when the other side has closed."""
+    try:
+        length = frame_length(await reader.readexactly(LENGTH_BYTES))
+        return await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+def socket_path(data_dir: Path) -> Path:
+    """Where the broker of this data directory listens, if it runs."""
+    with contextlib.suppress(FileNotFoundError):
+        return Path((data_dir / SOCKET_POINTER_NAME).read_text(encoding="utf-8").strip())
+    return data_dir.resolve() / SOCKET_NAME
+
+
+class ControlClient:
+    """Calls the broker from asyncio code: many calls at a time over one connection.
+
+    The connection is made by the first call, and again by the first call after it was lost.
+    """
+
+    def __init__(self, data_dir: Path, timeout_s: float = 5.0) -> None:
+        self._data_dir = data_dir
+        self._timeout_s = timeout_s
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Response]] = {}
+        self._connecting = asyncio.Lock()
+        self._writer: asyncio.StreamWriter | None = None
+        self._receiving: asyncio.Task[None] | None = None
+
+    async def call(
+        self,
+        op: str,
+        kind: type[T],
+        args: dict[str, object] | None = None,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Run one operation of the broker and return its answer as `kind`.
+
+        Raises:
+            BrokerDownError: nobody listens, the connection broke, or the time is over; whether
+                the operation was done is not known in the last two cases.
+            AnswerError: the broker said no.
+        """
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        request = Request(next(self._ids), op, args or {})
+        frame = encode_frame(request)
+        try:
+            async with asyncio.timeout(limit_s):
+                response = await self._exchange(request.id, frame)
+        except TimeoutError:
+            raise _too_slow(op, limit_s) from None
+        except OSError as exc:
+            raise _unreachable(self._data_dir, exc) from exc
+        finally:
+            self._waiting.pop(request.id, None)
+        return _result(op, response, kind)
+
+    async def close(self) -> None:
+        receiving, self._receiving = self._receiving, None
+        if receiving is not None:
+            receiving.cancel()
+            await asyncio.wait([receiving])
+
+    async def _exchange(self, request_id: int, frame: bytes) -> Response:
+        writer = await self._connection()
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[request_id] = answer
+        writer.write(frame)
+        # A connection which is lost here ends the answer as well, with its reason.
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        return await answer
+
+    async def _connection(self) -> asyncio.StreamWriter:
+        async with self._connecting:
+            if self._writer is None:
+                path = str(socket_path(self._data_dir))
+                reader, self._writer = await asyncio.open_unix_connection(path)
+                self._receiving = asyncio.create_task(self._receive(reader, self._writer))
+            return self._writer
+
+    async def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reason = "the broker closed the control connection"
+        try:
+            while (body := await read_frame(reader)) is not None:
+                response = _decode_response(body)
+                waiting = self._waiting.get(response.id)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(response)
+        except (FrameError, msgspec.MsgspecError) as exc:
+            reason = f"the broker sent what is not an answer: {exc}"
+        finally:
+            self._writer = None
+            writer.close()
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(BrokerDownError(reason))
+
+
+def call(data_dir: Path, op: str, args: dict[str, object], timeout_s: float) -> object:
+    """Run one operation of the broker from code without an event loop; errors as ControlClient.
+
+    The answer is made of plain dicts and lists; `msgspec.convert` turns it into a Struct.
+    """
+    deadline = time.monotonic() + timeout_s
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect(str(socket_path(data_dir)))
+            sock.sendall(encode_frame(Request(1, op, args)))
+            length = frame_length(_receive_exactly(sock, LENGTH_BYTES, deadline))
+            response = _decode_response(_receive_exactly(sock, length, deadline))
+        except TimeoutError:
+            raise _too_slow(op, timeout_s) from None
+        except OSError as exc:
+            raise _unreachable(data_dir, exc) from exc
+        except msgspec.MsgspecError as exc:
+            raise BrokerDownError(f"the broker sent what is not an answer: {exc}") from exc
+    return _result(op, response, object)
+
+
+def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        sock.settimeout(left_s)
+        part = sock.recv(min(size - len(received), 256 * 1024))
+        if not part:
+            raise BrokerDownError("the broker closed the control connection")
+        received += part
+    return bytes(received)
+
+
+def _result(op: str, response: Response, kind: type[T]) -> T:
+    if not response.ok:
+        error = response.error or Failure("INTERNAL_ERROR", f"{op} failed without a reason", 500)
+        raise AnswerError(error.code, error.message, error.http_status)
+    try:
+        return msgspec.msgpack.decode(response.result, type=kind)
+    except msgspec.MsgspecError as exc:
+        # Only when the package was replaced under a running broker.
+        raise BrokerDownError(f"the answer to {op!r} is of another version: {exc}") from exc
+
+
+def _too_slow(op: str, limit_s: float) -> BrokerDownError:
+    return BrokerDownError(f"the broker did not answer {op!r} within {limit_s:g} s")
+
+
+def _unreachable(data_dir: Path, exc: OSError) -> BrokerDownError:
+    reason = exc.strerror or str(exc)
+    return BrokerDownError(f"no broker answers for data directory '{data_dir}': {reason}")
