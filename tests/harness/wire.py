@@ -45,6 +45,7 @@ class Wire:
         self._received = bytearray()
         self._set_aside: list[Packet] = []
         self._last_packet_id = 0
+        self.connack: Packet | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +97,7 @@ class Wire:
                 password=password,
             )
         )
-        connack = self.expect(p.CONNACK)
+        connack = self.connack = self.expect(p.CONNACK)
         if expect_code is not None and connack.reason_code != expect_code:
             raise WireError(f"CONNACK 0x{connack.reason_code:02x}, not 0x{expect_code:02x}")
         return connack
