@@ -1,0 +1,86 @@
+"""What scripts/test does in the finished environment: two builds, one summary line.
+
+The compiled build is the package installed in .venv. The interpreted build is the same source,
+found first through PYTHONPATH. `QUEUELAKE_BUILD` tells tests/tidy/test_build.py which one must be
+running, so that a wrong path cannot make both runs the same.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# What runs again interpreted: everything near the hot modules, and a little from end to end.
+INTERPRETED = (
+    ["tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/tidy"],
+    ["tests/conformance", "tests/interop", "-m", "smoke"],
+)
+NOTHING_COLLECTED = 5
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    compiled = is_compiled()
+    total: Counter[str] = Counter()
+    failed = False
+    runs: list[tuple[str, list[str]]] = [("compiled" if compiled else "interpreted", arguments)]
+    if compiled:
+        selections = [arguments] if arguments else [present(paths) for paths in INTERPRETED]
+        runs += [("interpreted", selection) for selection in selections if selection]
+    else:
+        print("the hot modules are not compiled here: one run, interpreted", flush=True)
+    for build, selection in runs:
+        print(f"== {build}: pytest {' '.join(selection)}", flush=True)
+        code, counts = run_pytest(build, selection)
+        total += counts
+        failed = failed or code not in (0, NOTHING_COLLECTED)
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    return 1 if failed or not total["passed"] else 0
+
+
+def run_pytest(build: str, selection: list[str]) -> tuple[int, Counter[str]]:
+    environment = dict(os.environ, QUEUELAKE_BUILD=build)
+    environment.pop("PYTHONPATH", None)
+    if build == "interpreted":
+        environment["PYTHONPATH"] = str(ROOT / "src")
+    # Tests call `queuelake` as users do: from the PATH.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
+        command += ["-p", "no:cacheprovider", f"--junitxml={report}", *selection]
+        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        return code, read_counts(report)
+
+
+def read_counts(report: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    if not report.exists():  # pytest itself broke: say so in the sum
+        return Counter(failed=1)
+    for suite in ElementTree.parse(report).iter("testsuite"):
+        tests, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
+        broken = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        counts.update(passed=tests - skipped - broken, failed=broken, skipped=skipped)
+    return counts
+
+
+def present(selection: list[str]) -> list[str]:
+    """The selection without folders that do not exist; empty when none does."""
+    paths = [item for item in selection if item.startswith("tests/") and (ROOT / item).exists()]
+    return [*paths, *(item for item in selection if not item.startswith("tests/"))] if paths else []
+
+
+def is_compiled() -> bool:
+    spec = importlib.util.find_spec("queuelake.protocol")
+    return spec is not None and spec.origin is not None and not spec.origin.endswith(".py")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Build hook: the hot path as one mypyc group, when this machine can compile C.
+
+The list below is the only place that says what is hot. Caller and callee belong in the same
+group, because a compiled function under an interpreted caller gains nothing. Without a compiler,
+or with QUEUELAKE_PURE=1, the same sources are installed as they are.
+"""
+
+import os
+import sys
+import tempfile
+from glob import glob
+from pathlib import Path
+
+from setuptools import Distribution, Extension, setup
+from setuptools.command.build_ext import build_ext
+
+HOT = (
+    "src/queuelake/protocol/*.py",
+    "src/queuelake/storage/chunk.py",
+    "src/queuelake/broker/auth/acl.py",
+    "src/queuelake/broker/connection.py",
+    "src/queuelake/broker/delivery.py",
+    "src/queuelake/broker/retained.py",
+    "src/queuelake/broker/router.py",
+    "src/queuelake/broker/runner.py",
+    "src/queuelake/broker/session.py",
+)
+
+
+# A wheel build runs this file three times; only these commands need the extensions.
+BUILD_COMMANDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
+
+
+def hot_extensions() -> list[Extension]:
+    sources = sorted({path for pattern in HOT for path in glob(pattern)})
+    if not sources or os.environ.get("QUEUELAKE_PURE") == "1":
+        return []
+    if BUILD_COMMANDS.isdisjoint(sys.argv):
+        return []
+    if not can_compile():
+        print(
+            "warning: no working C compiler with Python headers; "
+            "queuelake is installed interpreted, several times slower",
+            file=sys.stderr,
+        )
+        return []
+    from mypyc.build import mypycify
+
+    # The strict check is the job of scripts/check. Here only errors in hot files count, and a
+    # build environment without the runtime dependencies must do.
+    options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+    extensions: list[Extension] = mypycify(
+        [*options, *sources],
+        opt_level="3",
+        debug_level="0",
+        multi_file=False,
+        group_name="queuelake",
+    )
+    for extension in extensions:
+        extension.optional = True
+    return extensions
+
+
+def can_compile() -> bool:
+    """Build an empty extension: asks for compiler, linker and Python.h at once."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text(
+            "#include <Python.h>\nPyMODINIT_FUNC PyInit_probe(void) { return NULL; }\n"
+        )
+        command = build_ext(
+            Distribution({"ext_modules": [Extension("probe", [str(source)])], "script_name": ""})
+        )
+        command.build_lib = command.build_temp = folder
+        # A failing compiler complains on our descriptors; the one line of the caller is enough.
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        kept = os.dup(1), os.dup(2)
+        try:
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            command.ensure_finalized()
+            command.run()
+        except Exception:
+            return False
+        finally:
+            os.dup2(kept[0], 1)
+            os.dup2(kept[1], 2)
+            for descriptor in (quiet, *kept):
+                os.close(descriptor)
+    return True
+
+
+if __name__ == "__main__":
+    setup(ext_modules=hot_extensions())
