@@ -15,9 +15,10 @@ BrokerFactory = Callable[..., BrokerProcess]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "conforms(*ids): the normative statements of the standard this test shows"
-    )
+    for version, marker in (("5.0", "conforms"), ("3.1.1", "conforms311")):
+        config.addinivalue_line(
+            "markers", f"{marker}(*ids): the statements of MQTT {version} this test shows"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,9 @@ It acknowledges nothing, answers nothing and sends whatever bytes a test gives i
 says so. "Nothing came" is shown by a PINGREQ/PINGRESP round trip, never by sleeping: a server
 answers in order, so what it had to send before is here before the PINGRESP.
 
+The standard lets a server close without a word where Queuelake promises a reason code. Against
+another broker (`QUEUELAKE_TEST_MQTT`, see `broker.py`) a bare close is accepted there too.
+
     with Wire(broker.mqtt_port) as client:
         client.connect("me")
         client.subscribe("a/#", qos=1)
@@ -13,6 +16,7 @@ answers in order, so what it had to send before is here before the PINGRESP.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from types import TracebackType
@@ -23,6 +27,7 @@ from tests.harness.packets import Packet, Properties, Subscription, Will, WireEr
 from tests.harness.reading import parse
 
 TIMEOUT_S = 5.0
+BARE_CLOSE_ALLOWED = "QUEUELAKE_TEST_MQTT" in os.environ
 
 
 class Wire:
@@ -239,9 +244,11 @@ class Wire:
 
     def expect_disconnect(self, *reason_codes: int, timeout: float | None = None) -> Packet:
         """DISCONNECT with one of these codes (any, when none is given), then the close."""
+        if BARE_CLOSE_ALLOWED and not self._set_aside and self._at_end():
+            return Packet(p.DISCONNECT, 0, b"")
         packet = self.expect(p.DISCONNECT, timeout)
         if reason_codes and packet.reason_code not in reason_codes:
-            raise WireError(f"DISCONNECT 0x{packet.reason_code:02x}, not {reason_codes}")
+            raise WireError(f"DISCONNECT 0x{packet.reason_code:02x}, not {_hex(reason_codes)}")
         self.expect_closed()
         return packet
 
@@ -250,6 +257,39 @@ class Wire:
         packet = self._set_aside[0] if self._set_aside else self._read_packet(timeout)
         if packet is not None:
             raise WireError(f"the close was expected, the server sent {packet}")
+
+    def read_to_close(self) -> bytes:
+        """Everything the server sends until it closes, as bytes: for answers of any version."""
+        self.socket.settimeout(self.timeout)
+        data = bytes(self._received)
+        try:
+            while more := self.socket.recv(65536):
+                data += more
+        except TimeoutError:
+            raise WireError(f"no close before the deadline, only {data.hex(' ')}") from None
+        except ConnectionError:
+            pass
+        return data
+
+    def expect_refused(self, *reason_codes: int) -> Packet:
+        """CONNACK with one of these codes and no session, then the close."""
+        if BARE_CLOSE_ALLOWED and not self._set_aside and self._at_end():
+            return Packet(p.CONNACK, 0, b"", reason_code=reason_codes[0])
+        connack = self.expect(p.CONNACK, session_present=False)
+        if connack.reason_code not in reason_codes:
+            raise WireError(f"CONNACK 0x{connack.reason_code:02x}, not {_hex(reason_codes)}")
+        self.expect_closed()
+        return connack
+
+    def _at_end(self) -> bool:
+        """Whether the stream ends here; waits for a byte or the end."""
+        if self._received:
+            return False
+        self.socket.settimeout(self.timeout)
+        try:
+            return self.socket.recv(1, socket.MSG_PEEK) == b""
+        except ConnectionError:
+            return True
 
     def _read_packet(self, timeout: float | None = None) -> Packet | None:
         """One packet from the socket, or None at the end of the stream."""
@@ -284,3 +324,7 @@ def _whole_packet(data: bytearray) -> int:
             total = 1 + index + length
             return total if len(data) >= total else 0
     raise WireError(f"remaining length of more than 4 bytes: {data[:8].hex(' ')}")
+
+
+def _hex(codes: tuple[int, ...]) -> str:
+    return " or ".join(f"0x{code:02x}" for code in codes)
