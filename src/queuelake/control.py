@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from queuelake.errors import QueuelakeError, RefusedError
+from queuelake.settings import Log
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 LENGTH_BYTES = 4
@@ -89,7 +90,14 @@ class Response(Struct, frozen=True):
 # The answers of the operations.
 
 
-class Readiness(Struct, frozen=True):
+class Problem(Struct, frozen=True):
+    """Every error of the REST API, whatever its status."""
+
+    code: str
+    message: str
+
+
+class Readiness(Struct, frozen=True, omit_defaults=True):
     """`readiness`: whether clients can be served now, and if not, every reason."""
 
     ready: bool
@@ -143,7 +151,7 @@ class Histogram(Struct, frozen=True):
     """
 
     bounds: list[float] = []
-    counts: list[int] = [0]
+    counts: list[int] = field(default_factory=lambda: [0])
     sum: float = 0.0
 
 
@@ -157,8 +165,8 @@ class MetricsSnapshot(Struct, frozen=True):
     sessions_persistent: int = 0
     subscriptions: int = 0
     retained_messages: int = 0
-    messages_received_by_qos: list[int] = [0, 0, 0]
-    messages_sent_by_qos: list[int] = [0, 0, 0]
+    messages_received_by_qos: list[int] = field(default_factory=lambda: [0, 0, 0])
+    messages_sent_by_qos: list[int] = field(default_factory=lambda: [0, 0, 0])
     messages_dropped_by_reason: dict[str, int] = {}
     bytes_received: int = 0
     bytes_sent: int = 0
@@ -180,8 +188,7 @@ class AdminStart(Struct, frozen=True):
 
     data_dir: str
     fd: int
-    log_level: str = "info"
-    log_format: str = "console"
+    log: Log = Log()
 
 
 _decode_response = msgspec.msgpack.Decoder(Response).decode

@@ -177,15 +177,11 @@ def bind_http(settings: Settings) -> socket.socket:
 
 def admin_child(settings: Settings, data_dir: Path, listening: socket.socket) -> Child:
     """The admin process, serving HTTP on the socket of `bind_http`."""
-    start = AdminStart(
-        data_dir=str(data_dir.resolve()),
-        fd=listening.fileno(),
-        log_level=settings.log.level,
-        log_format=settings.log.format,
-    )
+    fd = listening.fileno()
+    start = AdminStart(data_dir=str(data_dir.resolve()), fd=fd, log=settings.log)
     return Child(
         "admin",
         [sys.executable, "-m", "queuelake.admin"],
         start_line=msgspec.json.encode(start),
-        pass_fds=[listening.fileno()],
+        pass_fds=[fd],
     )

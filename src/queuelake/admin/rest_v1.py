@@ -1,0 +1,60 @@
+"""REST, version 1: thin routes over the services. Paths and fields in /api/v1 only ever grow."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Query
+from starlette.responses import Response
+
+from queuelake.admin.answers import answer
+from queuelake.admin.openapi import returns
+from queuelake.admin.paths import SEGMENT
+from queuelake.admin.services import CLIENTS_PER_PAGE_MAX, Services
+from queuelake.control import ClientInfo, ClientPage, Status
+
+CLIENT = f"/api/v1/clients/{{client_id:{SEGMENT}}}"
+CLIENT_ID_MAX = 65535
+CURSOR_MAX = 65535
+
+ClientId = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=CLIENT_ID_MAX,
+        description="The MQTT client id, percent-encoded; a slash in it is %2F.",
+    ),
+]
+Limit = Annotated[
+    int, Query(ge=1, le=CLIENTS_PER_PAGE_MAX, description="At most so many items in the answer.")
+]
+Cursor = Annotated[
+    str,
+    Query(
+        max_length=CURSOR_MAX,
+        description="`next_cursor` of the page before; empty for the first page.",
+    ),
+]
+
+
+def add_v1_routes(app: FastAPI, services: Services) -> None:
+    @app.get("/api/v1/status", tags=["broker"], responses=returns(Status))
+    async def status() -> Response:
+        """Version, uptime, addresses and counts of the broker."""
+        return answer(await services.status())
+
+    @app.get("/api/v1/clients", tags=["clients"], responses=returns(ClientPage))
+    async def clients(limit: Limit = 100, cursor: Cursor = "") -> Response:
+        """Clients which are connected or have a session, sorted by client id, page by page."""
+        return answer(await services.clients(limit, cursor))
+
+    @app.get(CLIENT, tags=["clients"], responses=returns(ClientInfo))
+    async def client(client_id: ClientId) -> Response:
+        """One client; 404 when it is neither connected nor has a session."""
+        return answer(await services.client(client_id))
+
+    @app.delete(CLIENT, tags=["clients"], status_code=204)
+    async def disconnect(client_id: ClientId) -> Response:
+        """Disconnect a client; its session lives on as it asked for. 404 when it is not there."""
+        await services.disconnect(client_id)
+        return Response(status_code=204)
