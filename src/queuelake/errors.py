@@ -80,3 +80,27 @@ class StoreLockedError(StorageError):
 
 class StoreFormatError(StorageError):
     """The data directory was written by another format version."""
+
+
+class BadCredentialsError(RefusedError):
+    """User name, password or token is wrong. The text never says which: it would help guessing."""
+
+    reason_code = 0x86
+    http_status = 401
+    code = "BAD_CREDENTIALS"
+
+
+class NotAuthorizedError(RefusedError):
+    """The client is not allowed to do this, or did not prove who it is."""
+
+    reason_code = 0x87
+    http_status = 403
+    code = "NOT_AUTHORIZED"
+
+
+class BannedError(RefusedError):
+    """A ban, or too many failed logins: refused before any password is looked at."""
+
+    reason_code = 0x8A
+    http_status = 403
+    code = "BANNED"

@@ -1,0 +1,1 @@
+"""Access control: who a client is (`authenticator`) and what it may do (`acl`)."""
