@@ -1,0 +1,106 @@
+"""The `queuelake` command: which subcommands there are, and how an error becomes one line.
+
+Exit codes: 0 done, 1 failed while running, 2 wrong usage or configuration, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from queuelake.cli import backup, configuration, doctor, publish, serve, subscribe, users
+from queuelake.errors import ConfigError, QueuelakeError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+DEBUG_VARIABLE = "QUEUELAKE_DEBUG"
+
+EPILOG = """
+Examples:
+
+  queuelake serve                            a broker on 127.0.0.1:1883
+  queuelake sub -t 'sensors/#' -v            see what arrives
+  queuelake pub -t sensors/1 -m 21.5 -q 1    send something
+  queuelake users add users.txt alice        let somebody in
+  queuelake doctor                           what is wrong, and what mends it
+
+Every command explains itself: queuelake COMMAND --help.
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+"""
+
+app = typer.Typer(
+    name="queuelake",
+    help="An MQTT broker that loses nothing: MQTT 3.1.1 and 5.0, durable before it acknowledges.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command(epilog=serve.EPILOG)(serve.serve)
+app.command("pub", epilog=publish.EPILOG)(publish.publish)
+app.command("sub", epilog=subscribe.EPILOG)(subscribe.subscribe)
+app.add_typer(users.app, name="users", epilog=users.EPILOG)
+app.command(epilog=backup.EPILOG)(backup.backup)
+app.command(epilog=doctor.EPILOG)(doctor.doctor)
+app.add_typer(configuration.app, name="config", epilog=configuration.EPILOG)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from queuelake import __version__
+
+    print(f"queuelake {__version__}")
+
+
+def main() -> None:
+    """Run the command line and end the process."""
+    sys.exit(run())
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code; errors become lines on stderr."""
+    try:
+        app(arguments, prog_name="queuelake")
+    except SystemExit as done:
+        return _exit_code(done)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            _report(mistake)
+        return EXIT_USAGE
+    except QueuelakeError as error:
+        _report(str(error))
+    except OSError as error:
+        _report(_os_error_line(error))
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        _report(
+            f"internal error, please report it: {type(error).__name__}: {error} "
+            f"(set {DEBUG_VARIABLE}=1 to see where)"
+        )
+    return EXIT_FAILED
+
+
+def _exit_code(done: SystemExit) -> int:
+    if done.code is None:
+        return 0
+    return done.code if isinstance(done.code, int) else EXIT_FAILED
+
+
+def _os_error_line(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _report(line: str) -> None:
+    print("error: " + line.replace("\n", " "), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""`queuelake serve`: the broker, in the foreground."""
+
+from __future__ import annotations
+
+import typer
+
+from queuelake.cli.options import Assignments, Config, DataDir, read_settings
+
+EPILOG = """
+Examples:
+
+  queuelake serve
+  queuelake serve --data-dir ./data --set listeners.mqtt.port=1884
+  queuelake serve --config /etc/queuelake/queuelake.toml --set log.format=json
+  QUEUELAKE__LISTENERS__MQTT__PORT=1884 queuelake serve
+
+Without users it serves this machine only (127.0.0.1), and refuses to listen wider.
+SIGTERM or Ctrl-C ends it cleanly; SIGHUP reads the certificates again.
+"""
+
+
+def serve(config: Config = None, data_dir: DataDir = None, assignments: Assignments = None) -> None:
+    """Run the broker until SIGTERM or Ctrl-C.
+
+    It prints one line that begins with "ready" and holds all addresses; logs go to stderr.
+    The configuration is the TOML file, then QUEUELAKE__SECTION__KEY, then --set; see
+    "queuelake config show" for every key.
+    """
+    settings = read_settings(config, data_dir, assignments)
+    from queuelake.broker.server import run
+    from queuelake.logs import configure_logging
+
+    configure_logging(settings.log)
+    raise typer.Exit(run(settings))
