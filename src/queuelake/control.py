@@ -316,18 +316,19 @@ def call(data_dir: Path, op: str, args: dict[str, object], timeout_s: float) -> 
     The answer is made of plain dicts and lists; `msgspec.convert` turns it into a Struct.
     """
     deadline = time.monotonic() + timeout_s
+    frame = encode_frame(Request(1, op, args))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
             sock.settimeout(timeout_s)
             sock.connect(str(socket_path(data_dir)))
-            sock.sendall(encode_frame(Request(1, op, args)))
+            sock.sendall(frame)
             length = frame_length(_receive_exactly(sock, LENGTH_BYTES, deadline))
             response = _decode_response(_receive_exactly(sock, length, deadline))
         except TimeoutError:
             raise _too_slow(op, timeout_s) from None
         except OSError as exc:
             raise _unreachable(data_dir, exc) from exc
-        except msgspec.MsgspecError as exc:
+        except (FrameError, msgspec.MsgspecError) as exc:
             raise BrokerDownError(f"the broker sent what is not an answer: {exc}") from exc
     return _result(op, response, object)
 
