@@ -158,7 +158,10 @@ def pip(*arguments: str | Path) -> None:
 
 
 def works(python: Path) -> bool:
-    return python.exists() and run(python, "-c", "import pip")
+    probe: list[str | Path] = [python, "-c", "import pip"]
+    return (
+        python.exists() and not subprocess.run(probe, capture_output=True, check=False).returncode
+    )
 
 
 def run(*command: str | Path) -> bool:
