@@ -7,40 +7,64 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
 
+from queuelake.admin import auth
 from queuelake.control import ClientInfo
 from tests.api.fake_broker import CLIENT_IDS
 from tests.api.live import LiveAdmin, basic
 
-EXAMPLES_MAX = 15
+EXAMPLES_MAX = 20
+MODES = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
+
+bounded = settings(
+    max_examples=EXAMPLES_MAX,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
 
 
 @pytest.fixture(scope="module")
 def shared_admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAdmin]:
-    live = LiveAdmin(tmp_path_factory.mktemp("schema"))
-    yield live
-    live.close()
+    with pytest.MonkeyPatch.context() as patch:
+        # One of the checks tries wrong keys with every case.
+        patch.setattr(auth, "WRONG_KEY_DELAY_S", 0.001)
+        live = LiveAdmin(tmp_path_factory.mktemp("schema"))
+        yield live
+        live.close()
 
 
-@pytest.fixture
-def document(shared_admin: LiveAdmin) -> Any:
+@pytest.mark.parametrize("mode", MODES)
+def test_no_answer_breaks_the_document(shared_admin: LiveAdmin, mode: GenerationMode) -> None:
     headers = {"Authorization": basic(shared_admin.key)}
-    return schemathesis.openapi.from_url(f"{shared_admin.url}/api/openapi.json", headers=headers)
+    url = f"{shared_admin.url}/api/openapi.json"
+    document = schemathesis.openapi.from_url(url, headers=headers)
+    operations = [result.ok() for result in document.get_all_operations()]
+    assert len(operations) >= 7
+    for operation in operations:
+        if mode == GenerationMode.NEGATIVE and not list(operation.iter_parameters()):
+            continue  # nothing to get wrong
+
+        @bounded
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def check(case: Any) -> None:
+            for name in CLIENT_IDS:
+                shared_admin.broker.clients.setdefault(name, ClientInfo(name, connected=False))
+            case.call_and_validate(headers=headers)
+
+        check()
 
 
-lazy = schemathesis.pytest.from_fixture("document")
-
-
-@lazy.parametrize()
-@settings(
-    max_examples=EXAMPLES_MAX,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.generate],
-)
-def test_no_answer_breaks_the_document(case: Any, shared_admin: LiveAdmin) -> None:
-    for name in CLIENT_IDS:
-        shared_admin.broker.clients.setdefault(name, ClientInfo(name, connected=False))
-    case.call_and_validate(headers={"Authorization": basic(shared_admin.key)})
+@pytest.mark.parametrize("client_id", ["a", "a%2Fb", "ünïcode", "with space"])
+def test_a_known_client_fits_the_document(shared_admin: LiveAdmin, client_id: str) -> None:
+    headers = {"Authorization": basic(shared_admin.key)}
+    url = f"{shared_admin.url}/api/openapi.json"
+    operation = schemathesis.openapi.from_url(url, headers=headers)["/api/v1/clients/{client_id}"]
+    shared_admin.broker.clients.setdefault(client_id, ClientInfo(client_id, connected=False))
+    for method, status in (("GET", 200), ("DELETE", 204), ("GET", 404)):
+        case = operation[method].Case(path_parameters={"client_id": client_id})
+        assert case.call_and_validate(headers=headers).status_code == status

@@ -14,26 +14,16 @@ from queuelake.admin.services import CLIENTS_PER_PAGE_MAX, Services
 from queuelake.control import ClientInfo, ClientPage, Status
 
 CLIENT = f"/api/v1/clients/{{client_id:{SEGMENT}}}"
-CLIENT_ID_MAX = 65535
-CURSOR_MAX = 65535
 
+# No longest id or cursor here: the HTTP server bounds the whole request line.
 ClientId = Annotated[
-    str,
-    Path(
-        min_length=1,
-        max_length=CLIENT_ID_MAX,
-        description="The MQTT client id, percent-encoded; a slash in it is %2F.",
-    ),
+    str, Path(min_length=1, description="The MQTT client id, percent-encoded; a slash is %2F.")
 ]
 Limit = Annotated[
     int, Query(ge=1, le=CLIENTS_PER_PAGE_MAX, description="At most so many items in the answer.")
 ]
 Cursor = Annotated[
-    str,
-    Query(
-        max_length=CURSOR_MAX,
-        description="`next_cursor` of the page before; empty for the first page.",
-    ),
+    str, Query(description="`next_cursor` of the page before; empty for the first page.")
 ]
 
 
