@@ -134,7 +134,7 @@ class TokenVerifier:
         return claims
 
     def _key_for(self, algorithm: str, kid: object) -> TokenKey:
-        """By `kid` from the JWKS, else a configured key, else the only one of the JWKS that fits."""
+        """By `kid` from the JWKS, else a configured key, else the only fitting one of the JWKS."""
         fitting = [key for key in self._jwks if algorithm in key.algorithms]
         named = [key for key in fitting if kid is not None and key.kid == kid]
         fixed = [key for key in self._fixed if algorithm in key.algorithms]
