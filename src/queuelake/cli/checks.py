@@ -28,8 +28,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
     (
         *("9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.ceph"),
         *("fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "gfs2", "glusterfs"),
-        *("gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs", "vboxsf"),
-        *("virtiofs"),
+        *("gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb3", "smbfs"),
+        *("vboxsf", "virtiofs"),
     )
 )
 MEMORY_FILE_SYSTEMS = frozenset({"ramfs", "tmpfs"})

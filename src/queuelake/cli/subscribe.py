@@ -107,9 +107,19 @@ def subscribe(
         raise typer.BadParameter("--keep-session needs --id: the session belongs to a client id")
     if version == "4" and (no_local or as_published or user_property):
         raise typer.BadParameter("MQTT 3.1.1 has no subscription options or properties; use -V 5")
+    _check_filters(topics)
     reached = _Subscriber(connect.target_from(parameters), parameters).run()
     if count is not None and not reached:
         raise typer.Exit(1)
+
+
+def _check_filters(topics: list[str]) -> None:
+    from queuelake.config_rules import filter_mistake
+
+    for topic in topics:
+        mistake = filter_mistake(topic)
+        if mistake:
+            raise typer.BadParameter(f"{topic!r}: {mistake}", param_hint="--topic")
 
 
 class _Subscriber:
@@ -175,8 +185,13 @@ class _Subscriber:
 
         if self._clean or self._target.version == "4":
             return None
-        expiry_s = self._parameters["session_expiry"]
-        return connect.make_properties(PacketTypes.CONNECT, {"SessionExpiryInterval": expiry_s})
+        values = {
+            "SessionExpiryInterval": self._parameters["session_expiry"],
+            # This process forgets what it has received but not printed. With one message on its
+            # way at a time, a QoS 2 message that was not printed is still the broker's.
+            "ReceiveMaximum": 1 if self._parameters["qos"] == 2 else None,
+        }
+        return connect.make_properties(PacketTypes.CONNECT, values)
 
     def _on_connect(self, client: Any, _u: Any, _flags: Any, reason: Any, _p: Any) -> None:
         from paho.mqtt.packettypes import PacketTypes
