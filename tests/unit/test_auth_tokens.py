@@ -196,7 +196,8 @@ def test_audience_and_issuer_must_fit_when_configured() -> None:
     good = {"sub": "a", "aud": "mq", "iss": "me"}
     assert verifier.verify(token(good), NOW)
     assert verifier.verify(token({**good, "aud": ["x", "mq"]}), NOW)
-    for bad in ({"aud": "x"}, {"iss": "x"}, {"aud": None}, {"iss": None}, {"aud": []}):
+    wrong: list[dict[str, Any]] = [{"aud": "x"}, {"iss": "x"}, {"aud": None}, {"iss": None}]
+    for bad in [*wrong, {"aud": []}]:
         claims = {name: value for name, value in {**good, **bad}.items() if value is not None}
         with pytest.raises(BadCredentialsError):
             verifier.verify(token(claims), NOW)
