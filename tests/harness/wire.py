@@ -290,6 +290,8 @@ class Wire:
             return self.socket.recv(1, socket.MSG_PEEK) == b""
         except ConnectionError:
             return True
+        except TimeoutError:
+            return False
 
     def _read_packet(self, timeout: float | None = None) -> Packet | None:
         """One packet from the socket, or None at the end of the stream."""
