@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +15,8 @@ from queuelake.config_rules import filter_mistake, is_loopback
 from queuelake.errors import ConfigError
 from queuelake.settings import Settings, authentication_configured, load_settings
 from tests.interop import certificates
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def load(
@@ -246,3 +251,38 @@ def test_filter_mistakes_follow_the_standard(text: str) -> None:
     last = levels[-1]
     valid = valid and (last in ("+", "#") or not set(last) & set("+#"))
     assert (filter_mistake(text) == "") == valid
+
+
+def test_the_example_file_holds_every_key_with_its_default(tmp_path: Path) -> None:
+    example = (ROOT / "deploy" / "queuelake.example.toml").read_text()
+    assert load(example, tmp_path) == load_settings(None, {}, [])
+    lines = [line.removeprefix("# ") for line in example.splitlines()]
+    keys = re.compile(r"^(\w+ = |\[)")
+    full = "\n".join(line for line in lines if keys.match(line))
+    values = tomllib.loads(full)
+    assert values.pop("acl")[0]["permission"] == "allow"
+    assert values.pop("bans")
+    # Three-valued: the default is to be absent, which TOML cannot write.
+    assert values["auth"].pop("allow_anonymous") is False
+    defaults = msgspec.to_builtins(Settings())
+    del defaults["acl"], defaults["bans"], defaults["auth"]["allow_anonymous"]
+    assert values == defaults
+    load(full, tmp_path)
+
+
+def test_the_documentation_names_every_key() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    missing = [key for key in keys_of(Settings()) if f"| `{key}` |" not in text]
+    assert missing == []
+
+
+def keys_of(section: msgspec.Struct) -> list[str]:
+    """The last names of all keys below a section, with the names of lists of tables themselves."""
+    keys: list[str] = []
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        if isinstance(value, msgspec.Struct):
+            keys += keys_of(value)
+        else:
+            keys.append(name)
+    return keys
