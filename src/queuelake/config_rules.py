@@ -139,14 +139,18 @@ def _certificate_pair(certificate: str, key: str) -> Iterator[Finding]:
 def _wide_listeners(settings: Settings) -> Iterator[Finding]:
     if authentication_configured(settings) or settings.auth.allow_anonymous is True:
         return
+    tls = settings.tls
+    # The broker takes the user from the certificate there, and lets nobody in without one.
+    proven = tls.client_certificate == "required" and tls.username_from != "none"
+    encrypted = ("listeners.mqtts", "listeners.wss")
     for key, listener in tcp_listeners(settings):
-        if not is_loopback(listener.bind):
+        if not is_loopback(listener.bind) and not (proven and key in encrypted):
             message = (
                 f'{key}.bind = "{listener.bind}": is reachable from other machines and no '
                 "authentication is configured; set auth.password_file, auth.scram_file or a key in "
                 'auth.jwt, or bind to "127.0.0.1", or set auth.allow_anonymous = true'
             )
-            yield Finding((f"{key}.bind", "auth"), message)
+            yield Finding((f"{key}.bind", "auth", "tls.client_certificate"), message)
 
 
 def _jwt(jwt: Jwt) -> Iterator[Finding]:

@@ -213,6 +213,24 @@ def test_a_certificate_and_its_own_key_are_accepted_and_open_the_tls_listeners(
     assert wide.startswith('--set: listeners.mqtts.bind = "0.0.0.0"')
 
 
+def test_required_client_certificates_are_authentication_for_the_tls_listeners_only(
+    tmp_path: Path,
+) -> None:
+    authority = certificates.Authority(tmp_path)
+    server = authority.server()
+    sets = [
+        f"tls.certificate={server.certificate}",
+        f"tls.key={server.key}",
+        f"tls.client_ca={authority.certificate}",
+        "listeners.mqtts.bind=0.0.0.0",
+    ]
+    load("", None, None, *sets, "tls.client_certificate=required")
+    assert "listeners.mqtts" in set_mistake(*sets, "tls.client_certificate=optional")
+    required = [*sets, "tls.client_certificate=required"]
+    assert "listeners.mqtts" in set_mistake(*required, "tls.username_from=none")
+    assert "listeners.mqtt.bind" in set_mistake(*required, "listeners.mqtt.bind=0.0.0.0")
+
+
 def test_the_other_rules() -> None:
     rule = '[{permission="allow",topics=["a"],%s}]'
     assert "RE2" in set_mistake("acl=" + rule % 'clientid_re="("')
