@@ -1,0 +1,1 @@
+"""Where promises are kept: a contract, an in-memory reference, and LMDB."""

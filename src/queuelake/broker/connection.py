@@ -1,0 +1,444 @@
+"""One client's connection: bytes to packets, packets to the session, answers to bytes.
+
+It decides nothing about messages. Answers to packets leave in the order of those packets. An answer
+which promises durability is held back until its commit group is durable; while one is held, later
+answers wait behind it. `_held` belongs to the group being collected, `_sealed` to the one being
+committed: there are never more.
+
+A connection lives through: waiting for CONNECT, logging in, online, closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, final
+
+from queuelake.broker.delivery import Delivery
+from queuelake.broker.handshake import Handshake
+from queuelake.broker.inbound import keep_cursor, on_ack, on_publish
+from queuelake.broker.limits import TokenBucket
+from queuelake.broker.metrics import Metrics
+from queuelake.broker.runner import Runner
+from queuelake.broker.session import Session
+from queuelake.broker.subscribing import subscribe, unsubscribe
+from queuelake.errors import PeerError, ProtocolViolationError
+from queuelake.protocol import encoder, packets, reasons
+from queuelake.protocol.decoder import Decoder
+from queuelake.protocol.packets import (
+    V5,
+    Ack,
+    Auth,
+    Connect,
+    Disconnect,
+    Packet,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+)
+
+if TYPE_CHECKING:
+    from queuelake.broker.auth.acl import ClientAcl
+    from queuelake.broker.core import Broker
+
+log = logging.getLogger("queuelake.connection")
+
+WAITING: Final = 0
+LOGGING_IN: Final = 1
+ONLINE: Final = 2
+CLOSED: Final = 3
+
+CLOSE_TIMEOUT_MS: Final = 5000  # a peer which does not read gets this long to take our last words
+
+
+@final
+class Connection:
+    """An asyncio protocol (`connection_made`, `data_received`, ...) for one MQTT client."""
+
+    __slots__ = (
+        "_bucket",
+        "_byte_bucket",
+        "_decoder",
+        "_held",
+        "_out",
+        "_read_paused",
+        "_sealed",
+        "_state",
+        "_transport",
+        "_write_paused",
+        "_writing",
+        "acl",
+        "aliases",
+        "broker",
+        "certificate_user",
+        "connected_ms",
+        "delivery",
+        "handshake",
+        "keepalive_s",
+        "listener",
+        "loopback",
+        "metrics",
+        "peer_ip",
+        "peer_port",
+        "published",
+        "published_bytes",
+        "request_problem",
+        "runner",
+        "seen_ms",
+        "session",
+        "unconfirmed",
+        "username",
+        "version",
+    )
+
+    def __init__(self, broker: Broker, listener: str) -> None:
+        self.broker: Broker = broker
+        self.listener: str = listener
+        self.delivery: Delivery = broker.delivery
+        self.runner: Runner = broker.runner
+        self.metrics: Metrics = broker.metrics
+        self._decoder: Decoder = Decoder(broker.settings.mqtt.packet_size_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._state: int = WAITING
+        self._out: list[bytes] = []
+        self._held: list[bytes] = []
+        self._sealed: list[bytes] = []
+        self.unconfirmed: int = 0  # bytes of publishes whose answers are held
+        self.published: int = 0  # since the rates were last looked at
+        self.published_bytes: int = 0
+        self._writing: bool = False
+        self._write_paused: bool = False
+        self._read_paused: bool = False
+        self.aliases: dict[int, bytes] | None = None
+        self._bucket: TokenBucket | None = broker.message_bucket()
+        self._byte_bucket: TokenBucket | None = broker.byte_bucket()
+        self.handshake: Handshake | None = Handshake(self)
+        self.session: Session | None = None
+        self.acl: ClientAcl | None = None
+        self.username: str | None = None
+        self.certificate_user: str | None = None
+        self.version: int = 0
+        self.request_problem: bool = True
+        self.keepalive_s: int = 0
+        self.seen_ms: int = broker.clock.coarse_ms
+        self.connected_ms: int = self.seen_ms
+        self.peer_ip: str = ""
+        self.peer_port: int = 0
+        self.loopback: bool = False
+
+    # The network
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.broker.admit(self, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.metrics.bytes_received += len(data)
+        self.seen_ms = self.broker.clock.coarse_ms
+        self._decoder.feed(data)
+        if self._state != LOGGING_IN:
+            self.process()
+
+    def process(self) -> None:
+        """Handle every whole packet which has arrived."""
+        now_ms = self.broker.clock.now_ms()
+        decoder = self._decoder
+        try:
+            while self._state == ONLINE or self._state == WAITING:
+                packet = decoder.next_packet()
+                if packet is None:
+                    break
+                if isinstance(packet, Publish):
+                    on_publish(self, packet, now_ms)
+                elif isinstance(packet, Ack):
+                    on_ack(self, packet)
+                else:
+                    self._on_packet(packet)
+        except PeerError as error:
+            self.refuse(error)
+        if self.unconfirmed or self._bucket is not None or self._byte_bucket is not None:
+            self._apply_backpressure(now_ms)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.leave("lost", False)
+        self._transport = None
+        self.broker.dismiss(self)
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        if self.session is not None:
+            self.runner.touch(self.session)
+
+    def pump(self, now_ms: int) -> None:
+        """Let the session send what it may."""
+        session = self.session
+        if self._write_paused or session is None:
+            return
+        session.pump(self._out, now_ms, self.metrics.sent)
+        if self._out:
+            self._want_write()
+
+    def _want_write(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self.runner.writers.append(self)
+            self.runner.wake()
+
+    def flush(self) -> None:
+        """One write for everything this turn of the loop has produced."""
+        self._writing = False
+        out = self._out
+        if not out:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        self._out = []
+        transport = self._transport
+        if transport is not None:
+            self.metrics.bytes_sent += len(data)
+            transport.write(data)
+
+    # Answers
+
+    def send(self, data: bytes) -> None:
+        """Send at once: what promises nothing, or what was already made durable."""
+        self._out.append(data)
+        self._want_write()
+
+    def answer(self, data: bytes, durable: bool) -> None:
+        """Answer a packet, behind the answers to earlier packets; `durable`: not before the
+        group being collected is."""
+        if durable or self._held:
+            if not self._held:
+                self.runner.group.holders.append(self)
+                self.runner.wake()
+            self._held.append(data)
+        elif self._sealed:
+            self._sealed.append(data)
+        else:
+            self.send(data)
+
+    def seal_held(self) -> None:
+        assert not self._sealed
+        self._sealed = self._held
+        self._held = []
+
+    def release_held(self) -> None:
+        """The sealed group is durable: what was held for it may leave."""
+        if self._sealed:
+            self._out.extend(self._sealed)
+            self._sealed = []
+            self._want_write()
+        if self.unconfirmed and not self._held:
+            self.unconfirmed = 0
+            if self._read_paused:
+                self.resume_reading()
+
+    def fail_held(self) -> None:
+        """A commit failed: publishers hear it, everybody else waits for the next one."""
+        held = self._sealed + self._held
+        self._sealed = []
+        self._held = []
+        if self._state == CLOSED:
+            return
+        failed_publish = False
+        for data in held:
+            kind = data[0] >> 4
+            if kind != packets.PUBACK and kind != packets.PUBREC:
+                self.answer(data, True)
+                continue
+            failed_publish = True
+            packet_id = data[2] << 8 | data[3]
+            if kind == packets.PUBREC and self.session is not None:
+                self.session.inbound.discard(packet_id)
+                keep_cursor(self, self.session)
+            if self.version == V5:
+                problem = "the message could not be stored" if self.request_problem else ""
+                self.send(encoder.ack(kind, packet_id, reasons.UNSPECIFIED_ERROR, problem))
+        if failed_publish and self.version != V5:
+            # 3.1.1 cannot say no: without PUBACK the client sends again when it is back.
+            self.close(reasons.UNSPECIFIED_ERROR, "store failed")
+
+    # Packets
+
+    def _on_packet(self, packet: Packet) -> None:
+        if isinstance(packet, Connect):
+            handshake = self.handshake
+            assert handshake is not None
+            self.version = packet.version
+            self._state = LOGGING_IN
+            handshake.begin(packet)
+        elif isinstance(packet, Auth):
+            self._on_auth(packet)
+        elif self.session is None and packet.kind != packets.DISCONNECT:
+            raise ProtocolViolationError(f"packet of type {packet.kind} before CONNACK")
+        elif packet.kind == packets.PINGREQ:
+            self.send(encoder.PINGRESP)
+        elif isinstance(packet, Subscribe):
+            subscribe(self, packet)
+        elif isinstance(packet, Unsubscribe):
+            unsubscribe(self, packet)
+        else:
+            assert isinstance(packet, Disconnect)
+            self._on_disconnect(packet)
+
+    def _on_auth(self, packet: Auth) -> None:
+        handshake = self.handshake
+        if handshake is None:
+            raise ProtocolViolationError("AUTH on a connection which logged in without a method")
+        handshake.on_auth(packet)
+
+    def _on_disconnect(self, packet: Disconnect) -> None:
+        session = self.session
+        if session is not None and packet.session_expiry_s >= 0:
+            if session.expiry_s == 0 and packet.session_expiry_s > 0:
+                raise ProtocolViolationError("DISCONNECT gives an expired session more time")
+            limit = self.broker.settings.mqtt.session_expiry_s_max
+            session.expiry_s = min(packet.session_expiry_s, limit)
+        with_will = packet.reason == reasons.DISCONNECT_WITH_WILL
+        self.leave("client", packet.reason < 0x80 and not with_will)
+        self._finish()
+
+    # Being online, and no longer
+
+    def waits_for_login(self) -> bool:
+        """Whether CONNECT has been accepted, or refused, by now."""
+        return self._state == WAITING or self._state == LOGGING_IN
+
+    def online(self, session: Session, acl: ClientAcl, keepalive_s: int) -> None:
+        """The login has succeeded: packets are handled from here on."""
+        self._state = ONLINE
+        self.session = session
+        self.acl = acl
+        self.keepalive_s = keepalive_s
+
+    def wait_for_auth(self) -> None:
+        """The login goes on with an AUTH packet."""
+        self._state = WAITING
+
+    def refuse(self, error: PeerError) -> None:
+        """The peer broke the protocol: say so where the protocol allows it, and close."""
+        log.info("%s (%s): %s", self.client_name(), self.peer_ip or self.listener, error)
+        if self.session is None and self._decoder.offered and self._state != CLOSED:
+            reason = error.reason_code
+            if self._decoder.offered == V5:
+                self.send(encoder.connack(V5, False, reason))
+            elif reason == reasons.UNSUPPORTED_PROTOCOL_VERSION:
+                self.send(encoder.connack(packets.V311, False, reason))
+        self.close(error.reason_code, str(error))
+
+    def close(self, reason: int, problem: str) -> None:
+        """End the connection from our side, with the last word MQTT 5 gives us."""
+        if self._state == CLOSED:
+            return
+        if self.session is not None and self.version == V5:
+            self.send(encoder.disconnect(reason, problem))
+        self.leave(_CLOSE_NAMES.get(reason, "error"), False)
+        self._finish()
+
+    def leave(self, why: str, clean: bool) -> None:
+        """The client is gone, however it went; `clean`: its will is not to be published."""
+        if self._state == CLOSED:
+            return
+        self._state = CLOSED
+        self._held = []
+        self._sealed = []
+        self.handshake = None
+        session = self.session
+        if session is not None:
+            self.broker.client_left(self, session, why, clean)
+            self.session = None
+
+    def _finish(self) -> None:
+        """Write what is left, then close; a peer which does not read is cut off."""
+        self.flush()
+        transport = self._transport
+        if transport is not None:
+            transport.close()
+            now_ms = self.broker.clock.now_ms()
+            self.broker.timers.arm(now_ms + CLOSE_TIMEOUT_MS, self._abort)
+
+    def _abort(self, now_ms: int) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check_keepalive(self, now_ms: int) -> None:
+        if self._state != ONLINE:
+            return
+        limit_ms = self.keepalive_s * 1500
+        # While we do not read, the silence is ours.
+        if not self._read_paused and now_ms - self.seen_ms >= limit_ms:
+            self.close(reasons.KEEP_ALIVE_TIMEOUT, f"nothing heard for {limit_ms / 1000} s")
+            return
+        due_ms = (now_ms if self._read_paused else self.seen_ms) + limit_ms
+        self.broker.timers.arm(due_ms, self.check_keepalive)
+
+    def client_name(self) -> str:
+        return self.session.client_id if self.session is not None else "client"
+
+    # Backpressure
+
+    def _apply_backpressure(self, now_ms: int) -> None:
+        """Stop reading while the store is behind, or while the client is over its rate."""
+        runner = self.runner
+        if self.unconfirmed:
+            limit = self.broker.settings.limits.unconfirmed_bytes_per_client_max
+            if self.unconfirmed > limit or runner.group.bytes > runner.bytes_max:
+                if not self._held:
+                    runner.group.holders.append(self)  # to be told when it is over
+                self._pause_reading()
+        wait_s = self._wait_for_rate(now_ms / 1000)
+        if wait_s > 0:
+            self._pause_reading()
+            self.broker.timers.arm(now_ms + int(wait_s * 1000), self._resume_after_rate)
+
+    def _wait_for_rate(self, now_s: float) -> float:
+        """Seconds until what has been published since the last look is within the rates."""
+        wait_s = 0.0
+        if self._bucket is not None and self.published:
+            wait_s = self._bucket.take(self.published, now_s)
+        if self._byte_bucket is not None and self.published_bytes:
+            wait_s = max(wait_s, self._byte_bucket.take(self.published_bytes, now_s))
+        if wait_s == 0.0:
+            self.published = 0
+            self.published_bytes = 0
+        return wait_s
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._read_paused:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def _resume_after_rate(self, now_ms: int) -> None:
+        wait_s = self._wait_for_rate(now_ms / 1000)
+        if wait_s > 0:
+            self.broker.timers.arm(now_ms + int(wait_s * 1000), self._resume_after_rate)
+        elif self.unconfirmed == 0:
+            self.resume_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and self._read_paused and self._state != CLOSED:
+            self._read_paused = False
+            self.seen_ms = self.broker.clock.coarse_ms
+            self._transport.resume_reading()
+
+    def pause_for_login(self) -> None:
+        self._pause_reading()
+
+    def transport(self) -> asyncio.Transport | None:
+        return self._transport
+
+
+_CLOSE_NAMES: Final = {
+    reasons.KEEP_ALIVE_TIMEOUT: "keepalive",
+    reasons.SESSION_TAKEN_OVER: "taken_over",
+    reasons.SERVER_SHUTTING_DOWN: "shutdown",
+    reasons.ADMINISTRATIVE_ACTION: "admin",
+    reasons.NOT_AUTHORIZED: "not_authorized",
+    reasons.UNSPECIFIED_ERROR: "store",
+}

@@ -1,0 +1,310 @@
+"""The broker without its network: everything connections share, put together once.
+
+Connections call in here when a client comes or goes; the parts do the work. Nothing in this module
+runs for each message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import final
+
+from queuelake.broker.auth.acl import Acl, ClientAcl
+from queuelake.broker.auth.authenticator import Authenticator, Identity, Login
+from queuelake.broker.certificates import certificate_user
+from queuelake.broker.clock import SLOT_MS, Clock, TimerWheel
+from queuelake.broker.connection import Connection
+from queuelake.broker.delivery import Delivery
+from queuelake.broker.limits import TokenBucket
+from queuelake.broker.metrics import Metrics
+from queuelake.broker.retained import Retained
+from queuelake.broker.router import Router
+from queuelake.broker.runner import Runner
+from queuelake.broker.session import Session
+from queuelake.broker.sessions import Sessions
+from queuelake.broker.wills import Wills
+from queuelake.errors import RefusedError
+from queuelake.protocol import reasons
+from queuelake.protocol.message import Message
+from queuelake.protocol.packets import Connect
+from queuelake.settings import Settings
+from queuelake.storage import api, records
+from queuelake.storage.api import Store
+
+log = logging.getLogger("queuelake.broker")
+
+HASHING_THREADS = 2
+RETAINED_MEMORY_BYTES = 64 * 1024 * 1024
+EXPIRED_RETAINED_EVERY_MS = 60_000
+
+LoginDone = Callable[[Identity | None, int, str], None]
+
+
+@final
+class Broker:
+    """One node."""
+
+    def __init__(self, settings: Settings, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        self.settings = settings
+        self.store = store
+        self.loop = loop
+        self.clock = Clock()
+        self.timers = TimerWheel(self.clock.now_ms())
+        self.metrics = Metrics()
+        self.authenticator = Authenticator(settings)
+        self._acl = Acl(settings.acl, not self.authenticator.configured)
+        self._hashing = ThreadPoolExecutor(HASHING_THREADS, "login")
+        self.runner = Runner(
+            store, loop, self.clock, self.metrics, settings.storage.group_bytes_max
+        )
+        self.runner.on_rollback = self._restore_retained
+        self.retained = Retained(RETAINED_MEMORY_BYTES, self._load_retained)
+        self.router = Router(settings.limits.route_cache_entries_max)
+        self.delivery = Delivery(
+            self.router, self.retained, self.runner, self.metrics, settings.limits
+        )
+        self.sessions = Sessions(
+            store, self.runner, self.delivery, self.clock, self.timers, settings.mqtt.inflight_max
+        )
+        self.wills = Wills(self.runner, self.delivery, self.clock, self.timers)
+        self.connections: set[Connection] = set()
+        self._per_ip: dict[str, int] = {}
+        rate = settings.limits.connect_rate_per_s_max
+        self._connect_bucket = TokenBucket(rate, rate) if rate else None
+        self._turning: asyncio.TimerHandle | None = None
+        self.stopping = False
+
+    def start(self) -> None:
+        """Load what the store has, then let time run."""
+        with self.store.view() as view:
+            for _, value in view.scan(api.RETAINED, b"", b"\xff" * 512):
+                self.retained.set(records.retained_message(value), 0)
+                self.retained.shrink(0)
+        self.sessions.load()
+        self.wills.load(self.store)
+        self._turn()
+        self.timers.arm(self.clock.now_ms() + EXPIRED_RETAINED_EVERY_MS, self._drop_expired)
+
+    def _turn(self) -> None:
+        """The wheel: also the measure of how late the loop is."""
+        now_ms = self.clock.now_ms()
+        late_ms = now_ms - self.clock.coarse_ms - SLOT_MS
+        self.metrics.loop_lag_s = max(0, late_ms) / 1000
+        self.clock.coarse_ms = now_ms
+        self.timers.turn(now_ms)
+        self.retained.shrink(self.runner.durable)
+        self._turning = self.loop.call_later(SLOT_MS / 1000, self._turn)
+
+    # Connections
+
+    def admit(self, connection: Connection, transport: asyncio.Transport) -> None:
+        """A connection was made: remember it, and see to it that it logs in soon."""
+        transport.set_write_buffer_limits(high=self.settings.limits.write_buffer_bytes_max)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            connection.peer_ip, connection.peer_port = str(peer[0]), int(peer[1])
+            connection.loopback = _is_loopback(connection.peer_ip)
+        else:
+            connection.loopback = True
+        connection.certificate_user = certificate_user(transport, self.settings.tls)
+        ip = connection.peer_ip
+        self.connections.add(connection)
+        self._per_ip[ip] = self._per_ip.get(ip, 0) + 1
+        self.metrics.connections += 1
+        due_ms = self.clock.now_ms() + int(self.settings.mqtt.connect_timeout_s * 1000)
+        self.timers.arm(due_ms, _LoginDeadline(connection).check)
+
+    def dismiss(self, connection: Connection) -> None:
+        """Its transport is closed."""
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self.metrics.connections -= 1
+            left = self._per_ip[connection.peer_ip] - 1
+            if left:
+                self._per_ip[connection.peer_ip] = left
+            else:
+                del self._per_ip[connection.peer_ip]
+
+    def refuse_if_full(self, connection: Connection) -> None:
+        """Raise when one more client is more than a limit allows."""
+        limits = self.settings.limits
+        if self.stopping:
+            raise _refused(reasons.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+        if limits.connections_max and len(self.connections) > limits.connections_max:
+            problem = f"{limits.connections_max} of {limits.connections_max} connections in use"
+            raise _refused(reasons.QUOTA_EXCEEDED, problem)
+        per_ip = limits.connections_per_ip_max
+        if per_ip and self._per_ip.get(connection.peer_ip, 0) > per_ip:
+            problem = f"{per_ip} of {per_ip} connections of {connection.peer_ip} in use"
+            raise _refused(reasons.QUOTA_EXCEEDED, problem)
+        bucket = self._connect_bucket
+        if bucket is not None and bucket.take(1, self.clock.now_ms() / 1000) > 0:
+            problem = f"more than {limits.connect_rate_per_s_max} connects per second"
+            raise _refused(reasons.CONNECTION_RATE_EXCEEDED, problem)
+
+    def authenticate_in_thread(self, login: Login, done: LoginDone) -> None:
+        def work() -> None:
+            identity: Identity | None = None
+            reason, problem = 0, ""
+            try:
+                identity = self.authenticator.authenticate(login)
+            except RefusedError as error:
+                reason, problem = error.reason_code, str(error)
+            except Exception:
+                log.exception("login of %r", login.client_id)
+                reason, problem = reasons.UNSPECIFIED_ERROR, "the login could not be checked"
+            if not self.loop.is_closed():
+                self.loop.call_soon_threadsafe(done, identity, reason, problem)
+
+        self._hashing.submit(work)
+
+    def acl_for(self, connection: Connection, client_id: str, identity: Identity) -> ClientAcl:
+        return self._acl.for_client(
+            client_id, identity.username, connection.peer_ip, identity.platform, identity.rules
+        )
+
+    # Sessions
+
+    def open_session(self, connect: Connect, expiry_s: int) -> tuple[Session, bool]:
+        """The session for this client; whoever holds it now is told and leaves."""
+        existing = self.sessions.by_client.get(connect.client_id)
+        if existing is not None:
+            if existing.connection is not None:
+                existing.connection.close(
+                    reasons.SESSION_TAKEN_OVER, "another client took this session over"
+                )
+            if connect.clean_start:
+                self.wills.session_ended(existing)
+            else:
+                self.wills.cancel(existing)
+        return self.sessions.open(connect.client_id, connect.version, connect.clean_start, expiry_s)
+
+    def client_joined(self, connection: Connection, session: Session, identity: Identity) -> None:
+        self.metrics.connects += 1
+        now_ms = self.clock.now_ms()
+        connection.seen_ms = now_ms
+        connection.connected_ms = now_ms
+        if connection.keepalive_s:
+            self.timers.arm(now_ms + connection.keepalive_s * 1500, connection.check_keepalive)
+        if identity.expires_at is not None:
+            due_ms = int(identity.expires_at * 1000)
+            self.timers.arm(due_ms, _TokenEnd(connection).check)
+        self.runner.touch(session)
+        log.debug("%r connected from %s", session.client_id, connection.peer_ip)
+
+    def client_left(self, connection: Connection, session: Session, why: str, clean: bool) -> None:
+        """The connection is over; called once for each client which had joined."""
+        disconnects = self.metrics.disconnects
+        disconnects[why] = disconnects.get(why, 0) + 1
+        if session.connection is not connection:
+            return
+        now_ms = self.clock.now_ms()
+        if clean:
+            self.wills.cancel(session)
+        else:
+            self.wills.connection_lost(session, now_ms)
+        self.sessions.close(session, now_ms)
+        log.debug("%r left: %s", session.client_id, why)
+
+    def login_refused(
+        self, connection: Connection, client_id: str, reason: int, problem: str
+    ) -> None:
+        log.info(
+            "login of %r from %s refused with 0x%02X: %s",
+            client_id,
+            connection.peer_ip or connection.listener,
+            reason,
+            problem,
+        )
+        disconnects = self.metrics.disconnects
+        disconnects["login_refused"] = disconnects.get("login_refused", 0) + 1
+
+    # Rates
+
+    def message_bucket(self) -> TokenBucket | None:
+        rate = self.settings.limits.publish_rate_per_s_max
+        return TokenBucket(rate, rate) if rate else None
+
+    def byte_bucket(self) -> TokenBucket | None:
+        rate = self.settings.limits.publish_bytes_per_s_max
+        return TokenBucket(rate, rate) if rate else None
+
+    # Retained messages
+
+    def _load_retained(self, topic: bytes) -> Message | None:
+        with self.store.view() as view:
+            value = view.get(api.RETAINED, records.retained_key(topic))
+        return None if value is None else records.retained_message(value)
+
+    def _restore_retained(self, topics: list[bytes]) -> None:
+        """A commit failed: what the store has is what was retained."""
+        for topic in topics:
+            message = self._load_retained(topic)
+            if message is None:
+                self.retained.remove(topic)
+            else:
+                self.retained.set(message, 0)
+
+    def _drop_expired(self, now_ms: int) -> None:
+        for topic in self.retained.expired(now_ms):
+            self.retained.remove(topic)
+            self.runner.store_retained(topic, None)
+        self.timers.arm(now_ms + EXPIRED_RETAINED_EVERY_MS, self._drop_expired)
+
+    # The end
+
+    async def stop(self) -> None:
+        """Tell every client, write what is left, end the threads."""
+        self.stopping = True
+        for connection in list(self.connections):
+            connection.close(reasons.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+        while self.runner.has_work() and not self.runner.failure:
+            await asyncio.sleep(0.005)
+        if self._turning is not None:
+            self._turning.cancel()
+        self.runner.close()
+        self._hashing.shutdown(wait=False, cancel_futures=True)
+        for connection in list(self.connections):
+            transport = connection.transport()
+            if transport is not None:
+                transport.abort()
+
+
+@final
+class _LoginDeadline:
+    """Closes a connection which does not log in."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def check(self, now_ms: int) -> None:
+        if self._connection.waits_for_login():
+            self._connection.close(reasons.UNSPECIFIED_ERROR, "no CONNECT in time")
+
+
+@final
+class _TokenEnd:
+    """Closes a connection whose token has expired."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def check(self, now_ms: int) -> None:
+        self._connection.close(reasons.NOT_AUTHORIZED, "the token has expired")
+
+
+def _is_loopback(ip: str) -> bool:
+    try:
+        return ipaddress.ip_address(ip).is_loopback
+    except ValueError:
+        return False
+
+
+def _refused(reason: int, problem: str) -> RefusedError:
+    error = RefusedError(problem)
+    error.reason_code = reason
+    return error

@@ -1,0 +1,136 @@
+"""From a published message to the sessions which get it.
+
+`publish` decides who gets a message and puts it in their line; a message for a persistent session
+and a retained message become part of the commit group, and the caller holds its answer back until
+that group is durable (`Runner.number` tells which one it is).
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from queuelake.broker.metrics import Metrics
+from queuelake.broker.retained import Retained
+from queuelake.broker.router import Router
+from queuelake.broker.runner import Runner
+from queuelake.broker.session import Session, Subscription
+from queuelake.protocol.message import Message, encode_ids
+from queuelake.settings import Limits
+
+
+@final
+class Delivery:
+    """The publish path, shared by connections, wills and `$SYS` topics."""
+
+    __slots__ = (
+        "_memory_max",
+        "_metrics",
+        "_queued_bytes_max",
+        "_queued_max",
+        "_retained_max",
+        "refused",
+        "retained",
+        "router",
+        "runner",
+        "stored",
+    )
+
+    def __init__(
+        self, router: Router, retained: Retained, runner: Runner, metrics: Metrics, limits: Limits
+    ) -> None:
+        self.router: Router = router
+        self.retained: Retained = retained
+        self.runner: Runner = runner
+        self._metrics: Metrics = metrics
+        self._memory_max: int = limits.memory_bytes_per_client_max
+        self._queued_max: int = limits.queued_messages_per_client_max
+        self._queued_bytes_max: int = limits.queued_bytes_per_client_max
+        self._retained_max: int = limits.retained_messages_max
+        # What the last publish did; read by the caller right after it.
+        self.stored: bool = False  # something of it is part of the commit group
+        self.refused: int = 0  # sessions whose limit it exceeded
+
+    def publish(self, message: Message, publisher: Session | None) -> int:
+        """Put the message in line for every subscriber; returns how many there are."""
+        self.stored = False
+        self.refused = 0
+        route = self.router.route(message.topic)
+        count = 0
+        for target in route.targets:
+            if target.no_local and target.session is publisher:
+                own = target.own
+                if own is None:
+                    continue
+                target = own
+            qos = message.qos if message.qos < target.qos else target.qos
+            retain = message.retain and target.retain_as_published
+            self._offer(target.session, message, qos, retain, target.ids, b"")
+            count += 1
+        for group in route.groups:
+            member = group.pick(message.qos)
+            if member is not None:
+                self.offer_shared(member, message)
+                count += 1
+        if message.retain:
+            self._retain(message)
+        return count
+
+    def offer_shared(self, member: Subscription, message: Message) -> None:
+        qos = message.qos if message.qos < member.qos else member.qos
+        ids = _ids_of(member)
+        retain = message.retain and member.retain_as_published
+        self._offer(member.session, message, qos, retain, ids, member.shared)
+
+    def offer_retained(self, subscription: Subscription, message: Message) -> None:
+        """A retained message for a new subscription: the retain flag stays set."""
+        qos = message.qos if message.qos < subscription.qos else subscription.qos
+        self._offer(subscription.session, message, qos, True, _ids_of(subscription), b"")
+
+    def _offer(
+        self, session: Session, message: Message, qos: int, retain: bool, ids: bytes, shared: bytes
+    ) -> None:
+        if session.memory_bytes > self._memory_max:
+            if session.persistent:
+                session.spill()
+            if qos == 0 or not session.persistent:
+                self._metrics.drop("slow_consumer")
+                self.refused += 1
+                return
+        if qos == 0:
+            if session.connection is None:
+                self._metrics.drop("offline_qos0")
+                return
+            session.offer(message, 0, retain, ids, shared)
+        elif session.persistent:
+            if (
+                session.unsettled >= self._queued_max
+                or session.queued_bytes + session.storing_bytes >= self._queued_bytes_max
+            ):
+                self._metrics.drop("queue_full")
+                self.refused += 1
+                return
+            self.runner.store_entry(session, session.offer(message, qos, retain, ids, shared))
+            self.stored = True
+        else:
+            session.offer(message, qos, retain, ids, shared)
+        self.runner.touch(session)
+
+    def _retain(self, message: Message) -> None:
+        topic = message.topic
+        if len(message.body) == message.payload_at:  # an empty payload removes
+            if self.retained.remove(topic):
+                self.runner.store_retained(topic, None)
+                self.stored = True
+            return
+        if self._retained_max and len(self.retained) >= self._retained_max:
+            if topic not in self.retained:
+                self._metrics.drop("retained_full")
+                self.refused += 1
+                return
+        self.retained.set(message, self.runner.number)
+        self.runner.store_retained(topic, message)
+        self.stored = True
+
+
+def _ids_of(subscription: Subscription) -> bytes:
+    return encode_ids([subscription.subscription_id]) if subscription.subscription_id else b""

@@ -1,0 +1,188 @@
+"""What a connected client sends about messages: PUBLISH, and the four acknowledgements.
+
+Functions of `Connection`, in a file of their own because they are the protocol, while the class
+is the network. A publish is refused with a reason code where the client may go on, and with a
+`PeerError` where it may not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from queuelake.broker.session import Session
+from queuelake.errors import PeerError, ProtocolViolationError
+from queuelake.protocol import encoder, packets, reasons
+from queuelake.protocol.message import PACKET_IDS, Message
+from queuelake.protocol.packets import V5, Ack, Publish
+from queuelake.protocol.topics import topic_problem
+
+if TYPE_CHECKING:
+    from queuelake.broker.connection import Connection
+
+DOLLAR: Final = 0x24
+
+_PROBLEMS: Final = {
+    reasons.NOT_AUTHORIZED: "not authorized to publish to this topic",
+    reasons.QUOTA_EXCEEDED: "the queue of every subscriber is full",
+}
+
+
+def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
+    session = connection.session
+    if session is None:
+        raise ProtocolViolationError("PUBLISH before CONNECT")
+    qos = packet.qos
+    connection.metrics.received[qos] += 1
+    connection.published += 1
+    connection.published_bytes += len(packet.body)
+    topic = packet.topic
+    if packet.alias or not topic:
+        topic = _resolve_alias(connection, packet)
+    if qos == 2 and packet.packet_id in session.inbound:
+        # Sent again because our PUBREC was lost: the message is here already.
+        connection.answer(encoder.PUBREC_HEAD + PACKET_IDS[packet.packet_id], False)
+        return
+    reason = _refusal(connection, packet, topic, session)
+    if reason:
+        connection.metrics.publish_refused += 1
+        _answer_refused(connection, packet, reason)
+        return
+    message = Message(
+        topic,
+        qos,
+        packet.retain,
+        packet.body,
+        packet.payload_at,
+        packet.expiry_at,
+        session.client_id,
+        now_ms,
+    )
+    delivery = connection.delivery
+    count = delivery.publish(message, session)
+    durable = delivery.stored
+    if durable:
+        connection.unconfirmed += len(packet.body)
+    if qos == 0:
+        return
+    if qos == 1:
+        head = encoder.PUBACK_HEAD
+    else:
+        head = encoder.PUBREC_HEAD
+        session.inbound.add(packet.packet_id)
+        if session.persistent:
+            connection.runner.store_cursor(session)
+            durable = True
+    if count or message.retain or connection.version != V5:
+        if count and delivery.refused == count and connection.version == V5:
+            session.inbound.discard(packet.packet_id)
+            _answer_refused(connection, packet, reasons.QUOTA_EXCEEDED)
+            return
+        connection.answer(head + PACKET_IDS[packet.packet_id], durable)
+    else:
+        kind = head[0] >> 4
+        no_one = reasons.NO_MATCHING_SUBSCRIBERS
+        connection.answer(encoder.ack(kind, packet.packet_id, no_one), durable)
+
+
+def _refusal(connection: Connection, packet: Publish, topic: bytes, session: Session) -> int:
+    """Why this publish is refused with a reason code, or 0; what ends the connection raises."""
+    mqtt = connection.broker.settings.mqtt
+    if b"+" in topic or b"#" in topic or topic.count(b"/") >= mqtt.topic_levels_max:
+        problem = topic_problem(topic, mqtt.topic_levels_max)
+        raise peer_error(reasons.TOPIC_NAME_INVALID, problem)
+    if packet.qos > mqtt.qos_max:
+        raise peer_error(reasons.QOS_NOT_SUPPORTED, f"QoS {packet.qos} is not supported")
+    if packet.retain and not mqtt.retain_available:
+        raise peer_error(reasons.RETAIN_NOT_SUPPORTED, "retain is not supported")
+    if packet.qos == 2 and len(session.inbound) >= mqtt.receive_max and connection.version == V5:
+        problem = f"more than {mqtt.receive_max} unacknowledged publishes"
+        raise peer_error(reasons.RECEIVE_MAXIMUM_EXCEEDED, problem)
+    acl = connection.acl
+    assert acl is not None
+    if acl.open_publish and topic[0] != DOLLAR:
+        return 0
+    return 0 if acl.may_publish(topic) else reasons.NOT_AUTHORIZED
+
+
+def _answer_refused(connection: Connection, packet: Publish, reason: int) -> None:
+    if packet.qos == 0:
+        return
+    kind = packets.PUBACK if packet.qos == 1 else packets.PUBREC
+    if connection.version != V5:
+        reason = 0  # 3.1.1 has no way to say it: acknowledge, do not deliver
+    problem = _PROBLEMS.get(reason, "") if connection.request_problem else ""
+    connection.answer(encoder.ack(kind, packet.packet_id, reason, problem), False)
+
+
+def _resolve_alias(connection: Connection, packet: Publish) -> bytes:
+    alias = packet.alias
+    if alias == 0:
+        if connection.version == V5:
+            raise ProtocolViolationError("PUBLISH with neither topic nor alias")
+        raise peer_error(reasons.TOPIC_NAME_INVALID, "topic name is empty")
+    if alias < 0 or alias > connection.broker.settings.mqtt.topic_alias_max:
+        raise peer_error(reasons.TOPIC_ALIAS_INVALID, f"topic alias {max(0, alias)}")
+    aliases = connection.aliases
+    if aliases is None:
+        aliases = connection.aliases = {}
+    if packet.topic:
+        aliases[alias] = packet.topic
+        return packet.topic
+    topic = aliases.get(alias)
+    if topic is None:
+        raise ProtocolViolationError(f"topic alias {alias} was never given a topic")
+    return topic
+
+
+def on_ack(connection: Connection, packet: Ack) -> None:
+    session = connection.session
+    if session is None:
+        raise ProtocolViolationError("acknowledgement before CONNECT")
+    kind = packet.kind
+    packet_id = packet.packet_id
+    if kind == packets.PUBACK:
+        if session.on_puback(packet_id):
+            _settled(connection, session)
+    elif kind == packets.PUBREC:
+        _on_pubrec(connection, session, packet)
+    elif kind == packets.PUBCOMP:
+        if session.on_pubcomp(packet_id):
+            _settled(connection, session)
+    elif packet_id in session.inbound:  # PUBREL
+        session.inbound.discard(packet_id)
+        keep_cursor(connection, session)
+        connection.answer(encoder.PUBCOMP_HEAD + PACKET_IDS[packet_id], session.persistent)
+    else:
+        reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
+        connection.answer(encoder.ack(packets.PUBCOMP, packet_id, reason), False)
+
+
+def _on_pubrec(connection: Connection, session: Session, packet: Ack) -> None:
+    packet_id = packet.packet_id
+    if packet.reason >= 0x80:
+        if session.on_puback(packet_id):
+            _settled(connection, session)
+    elif session.on_pubrec(packet_id):
+        keep_cursor(connection, session)
+        connection.answer(encoder.PUBREL_HEAD + PACKET_IDS[packet_id], session.persistent)
+    else:
+        reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
+        connection.answer(encoder.ack(packets.PUBREL, packet_id, reason), False)
+
+
+def _settled(connection: Connection, session: Session) -> None:
+    keep_cursor(connection, session)
+    if session.queue or session.wants_refill():
+        connection.runner.touch(session)
+
+
+def keep_cursor(connection: Connection, session: Session) -> None:
+    if session.persistent:
+        connection.runner.store_cursor(session)
+
+
+def peer_error(reason: int, problem: str) -> PeerError:
+    """An error which ends the connection with this reason code."""
+    error = PeerError(problem)
+    error.reason_code = reason
+    return error

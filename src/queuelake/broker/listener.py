@@ -1,0 +1,110 @@
+"""Where clients connect: TCP, TLS, WebSocket, secure WebSocket, Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from queuelake.broker.certificates import load_certificate, make_context
+from queuelake.broker.connection import Connection
+from queuelake.broker.core import Broker
+from queuelake.broker.websocket import PATH, WebSocketAdapter
+from queuelake.errors import ConfigError
+from queuelake.settings import Listener, Settings
+
+log = logging.getLogger("queuelake.listener")
+
+BACKLOG = 4096
+
+
+class Listeners:
+    """Every open listener. They are kept here: a server nobody refers to is closed."""
+
+    def __init__(self, broker: Broker, settings: Settings) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._servers: list[asyncio.AbstractServer] = []
+        self._context: ssl.SSLContext | None = None
+        self._unix_path = ""
+        self.addresses: list[str] = []  # as URLs, for people and for the `ready` line
+
+    async def open(self) -> None:
+        listeners = self._settings.listeners
+        await self._open_tcp("mqtt", listeners.mqtt, None)
+        await self._open_tcp("ws", listeners.ws, None)
+        if self._settings.tls.certificate:
+            self._context = make_context(self._settings.tls)
+            await self._open_tcp("mqtts", listeners.mqtts, self._context)
+            await self._open_tcp("wss", listeners.wss, self._context)
+        if listeners.unix.path:
+            await self._open_unix(listeners.unix.path, int(listeners.unix.mode, 8))
+
+    def _factory(self, scheme: str) -> Callable[[], asyncio.BaseProtocol]:
+        broker = self._broker
+        if scheme in ("ws", "wss"):
+            return lambda: WebSocketAdapter(Connection(broker, scheme))  # type: ignore[return-value]
+        # asyncio asks for the methods of a protocol, not for its base class.
+        return lambda: Connection(broker, scheme)  # type: ignore[return-value]
+
+    async def _open_tcp(
+        self, scheme: str, listener: Listener, context: ssl.SSLContext | None
+    ) -> None:
+        if not listener.enabled:
+            return
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                self._factory(scheme),
+                listener.bind,
+                listener.port,
+                ssl=context,
+                backlog=BACKLOG,
+                reuse_address=True,
+            )
+        except OSError as error:
+            raise ConfigError(
+                [
+                    f"listeners.{scheme}: cannot listen on {listener.bind}:{listener.port}: "
+                    f"{error.strerror or error}"
+                ]
+            ) from None
+        self._servers.append(server)
+        path = PATH if scheme in ("ws", "wss") else ""
+        for opened in server.sockets:
+            host, port = opened.getsockname()[:2]
+            host = f"[{host}]" if opened.family == socket.AF_INET6 else host
+            self.addresses.append(f"{scheme}://{host}:{port}{path}")
+
+    async def _open_unix(self, path: str, mode: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if Path(path).is_socket():
+                os.unlink(path)  # left by a broker which was killed; the store's lock is ours
+        try:
+            server = await asyncio.get_running_loop().create_unix_server(
+                self._factory("unix"), path, backlog=BACKLOG
+            )
+            os.chmod(path, mode)
+        except OSError as error:
+            raise ConfigError(
+                [f"listeners.unix: cannot listen on {path!r}: {error.strerror or error}"]
+            ) from None
+        self._unix_path = path
+        self._servers.append(server)
+        self.addresses.append(f"unix://{path}")
+
+    def reload_certificate(self) -> None:
+        """Connections from now on get the new certificate; those which are open stay."""
+        if self._context is not None:
+            load_certificate(self._context, self._settings.tls)
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        if self._unix_path:
+            with contextlib.suppress(OSError):
+                os.unlink(self._unix_path)

@@ -1,0 +1,180 @@
+"""What the admin process and the CLI may ask of a running broker."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Callable, Mapping
+
+from queuelake import __version__
+from queuelake.broker import metrics as broker_metrics
+from queuelake.broker.connection import Connection
+from queuelake.broker.core import Broker
+from queuelake.broker.session import Session
+from queuelake.control import (
+    ClientInfo,
+    ClientPage,
+    Histogram,
+    MetricsSnapshot,
+    NotFoundError,
+    Readiness,
+    Status,
+)
+from queuelake.errors import RefusedError
+from queuelake.protocol import reasons
+from queuelake.protocol import wire as hot_module
+
+PAGE_ITEMS_MAX = 10_000
+
+Operation = Callable[[dict[str, object]], object]
+
+
+def is_compiled() -> bool:
+    """Whether the hot path is a compiled extension."""
+    return not str(hot_module.__file__).endswith(".py")
+
+
+class Operations:
+    """Each method answers one named request; they run on the loop and stay short."""
+
+    def __init__(
+        self, broker: Broker, addresses: list[str], child_restarts: Mapping[str, int]
+    ) -> None:
+        self._broker = broker
+        self._addresses = addresses
+        self._child_restarts = child_restarts
+        self._names: list[str] | None = None
+
+    def table(self) -> dict[str, Operation]:
+        return {
+            "metrics": self.metrics,
+            "readiness": self.readiness,
+            "status": self.status,
+            "clients": self.clients,
+            "client": self.client,
+            "disconnect": self.disconnect,
+        }
+
+    def readiness(self, _: dict[str, object]) -> Readiness:
+        broker = self._broker
+        problems = []
+        if broker.runner.failure:
+            problems.append(f"store: {broker.runner.failure}")
+        if broker.stopping:
+            problems.append("broker is shutting down")
+        return Readiness(not problems, problems)
+
+    def status(self, _: dict[str, object]) -> Status:
+        broker = self._broker
+        now_ms = broker.clock.now_ms()
+        return Status(
+            version=__version__,
+            compiled=is_compiled(),
+            started_at_ms=broker.clock.started_ms,
+            uptime_s=(now_ms - broker.clock.started_ms) / 1000,
+            addresses={url.partition("://")[0]: url for url in self._addresses},
+            connections=broker.metrics.connections,
+            sessions=len(broker.sessions.by_client),
+            subscriptions=broker.router.count,
+            retained_messages=len(broker.retained),
+        )
+
+    def metrics(self, _: dict[str, object]) -> MetricsSnapshot:
+        broker = self._broker
+        metrics = broker.metrics
+        used, mapped = broker.store.size_bytes()
+        sessions = broker.sessions.by_client.values()
+        return MetricsSnapshot(
+            version=__version__,
+            compiled=is_compiled(),
+            connections=metrics.connections,
+            sessions=len(sessions),
+            sessions_persistent=sum(session.persistent for session in sessions),
+            subscriptions=broker.router.count,
+            retained_messages=len(broker.retained),
+            messages_received_by_qos=list(metrics.received),
+            messages_sent_by_qos=list(metrics.sent),
+            messages_dropped_by_reason=dict(metrics.dropped),
+            bytes_received=metrics.bytes_received,
+            bytes_sent=metrics.bytes_sent,
+            publish_refused=metrics.publish_refused,
+            connects=metrics.connects,
+            disconnects_by_reason=dict(metrics.disconnects),
+            commit_duration_s=_histogram(metrics.commit_latency),
+            commit_group_messages=_histogram(metrics.commit_group),
+            commit_failures=metrics.commit_failures,
+            loop_lag_s=metrics.loop_lag_s,
+            store_bytes=used,
+            store_map_bytes=mapped,
+            resident_memory_bytes=_resident_bytes(),
+            child_restarts=dict(self._child_restarts),
+        )
+
+    def clients(self, args: dict[str, object]) -> ClientPage:
+        limit, cursor = args.get("limit", 100), args.get("cursor", "")
+        if not isinstance(limit, int) or not 1 <= limit <= PAGE_ITEMS_MAX:
+            raise RefusedError(f"limit is {limit!r}, may be 1 to {PAGE_ITEMS_MAX}")
+        names = sorted(self._broker.sessions.by_client)
+        start = bisect.bisect_right(names, str(cursor)) if cursor else 0
+        page = names[start : start + limit]
+        more = start + limit < len(names)
+        by_client = self._broker.sessions.by_client
+        return ClientPage([_client(by_client[name]) for name in page], page[-1] if more else None)
+
+    def client(self, args: dict[str, object]) -> ClientInfo:
+        return _client(self._session(args))
+
+    def disconnect(self, args: dict[str, object]) -> bool:
+        """Close the client's connection; its session stays if it is persistent."""
+        connection = self._session(args).connection
+        if connection is None:
+            return False
+        connection.close(reasons.ADMINISTRATIVE_ACTION, "disconnected by an administrator")
+        return True
+
+    def _session(self, args: dict[str, object]) -> Session:
+        client_id = str(args.get("client_id", ""))
+        session = self._broker.sessions.by_client.get(client_id)
+        if session is None:
+            raise NotFoundError(f"client {client_id!r} is not known")
+        return session
+
+
+def _client(session: Session) -> ClientInfo:
+    connection: Connection | None = session.connection
+    online = {}
+    if connection is not None:
+        address = f"{connection.peer_ip}:{connection.peer_port}" if connection.peer_ip else None
+        online = {
+            "username": connection.username,
+            "address": address,
+            "listener": connection.listener,
+            "connected_at_ms": connection.connected_ms,
+            "keepalive_s": connection.keepalive_s,
+        }
+    return ClientInfo(
+        client_id=session.client_id,
+        connected=connection is not None,
+        protocol_level=session.version,
+        clean_start=not session.persistent,
+        session_expiry_s=session.expiry_s,
+        subscriptions=len(session.subscriptions),
+        inflight_messages=len(session.inflight),
+        queued_messages=max(0, session.unsettled - len(session.inflight)),
+        queued_bytes=session.queued_bytes + session.storing_bytes,
+        **online,  # type: ignore[arg-type]
+    )
+
+
+def _histogram(histogram: broker_metrics.Histogram) -> Histogram:
+    return Histogram(list(histogram.bounds), list(histogram.counts), histogram.total)
+
+
+def _resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,407 @@
+"""Group commit: collect, store, and only then act.
+
+Everything which must survive a crash is put into the group being collected. At the end of a turn of
+the event loop the group is sealed and handed to the commit thread; while it commits, the next group
+collects. When it is durable its effects happen: answers which were held back leave, and messages
+for persistent sessions become sendable. One commit is in flight at a time, and nothing is paid for
+each message which can be paid for each group.
+
+When a commit fails nothing of it is confirmed, nor of the group collected over it: publishers get a
+failure, queues and retained messages go back to what the store has. State which clients still have
+to learn about (subscriptions, settlements) stays held back and is written with the next group.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, final
+
+from queuelake.broker.clock import Clock
+from queuelake.broker.metrics import Metrics
+from queuelake.broker.session import Outgoing, Session
+from queuelake.errors import StorageError
+from queuelake.protocol.message import Message
+from queuelake.storage import api, records
+from queuelake.storage.api import Batch, Store
+from queuelake.storage.queue_rows import (
+    ROW_ENTRIES_MAX,
+    ChunkWriter,
+    put_row,
+    read_queue,
+    u64,
+)
+
+if TYPE_CHECKING:
+    from queuelake.broker.connection import Connection
+
+log = logging.getLogger("queuelake.runner")
+
+REFILL_BYTES = 128 * 1024
+RETRY_S = 1.0
+
+
+@final
+class Group:
+    """What happened since the last seal."""
+
+    __slots__ = (
+        "after",
+        "batch",
+        "bytes",
+        "cursors",
+        "holders",
+        "marks",
+        "messages",
+        "retained",
+        "sessions",
+    )
+
+    def __init__(self) -> None:
+        self.batch: Batch = Batch()
+        self.messages: list[Message] = []
+        self.sessions: list[Session] = []  # those with new entries in `storing`
+        self.cursors: list[Session] = []  # those whose cursor changed
+        self.holders: list[Connection] = []  # connections with answers held back
+        self.retained: list[bytes] = []  # topics whose retained message changed
+        self.after: list[Callable[[], None]] = []  # called when durable
+        self.marks: list[tuple[Session, int, int]] = []  # session, its last sequence, bytes
+        self.bytes: int = 0
+
+    def is_empty(self) -> bool:
+        return (
+            not self.messages
+            and not self.cursors
+            and not self.holders
+            and not self.after
+            and self.batch.is_empty()
+        )
+
+
+@final
+class Runner:
+    """The heart beat of the broker: one `tick` per turn of the loop which has work."""
+
+    __slots__ = (
+        "_clock",
+        "_loop",
+        "_metrics",
+        "_next_chunk",
+        "_retry",
+        "_sealed",
+        "_sealed_at",
+        "_store",
+        "_tasks",
+        "_thread",
+        "_woken",
+        "bytes_max",
+        "dirty",
+        "durable",
+        "failure",
+        "group",
+        "number",
+        "on_rollback",
+        "writers",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        loop: AbstractEventLoop,
+        clock: Clock,
+        metrics: Metrics,
+        group_bytes_max: int,
+    ) -> None:
+        self._store: Store = store
+        self._loop: AbstractEventLoop = loop
+        self._clock: Clock = clock
+        self._metrics: Metrics = metrics
+        self.bytes_max: int = group_bytes_max
+        self.group: Group = Group()
+        self.number: int = 1  # of the group being collected
+        self.durable: int = 0  # of the last group which is durable
+        self.failure: str = ""  # why the last commit failed; empty when it did not
+        self.dirty: list[Session] = []  # sessions with messages to send
+        self.writers: list[Connection] = []  # connections with bytes to write
+        self.on_rollback: Callable[[list[bytes]], None] | None = None
+        self._woken: bool = False
+        self._retry: bool = False
+        self._sealed: Group | None = None
+        self._sealed_at: float = 0.0
+        self._next_chunk: int = _first_free_chunk(store)
+        self._tasks: SimpleQueue[Group | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._commit_loop, name="commit", daemon=True)
+        self._thread.start()
+
+    # Collecting
+
+    def wake(self) -> None:
+        """There is work: let `tick` run once at the end of this turn of the loop."""
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._tick)
+
+    def touch(self, session: Session) -> None:
+        """The session has messages which may leave."""
+        if not session.dirty:
+            session.dirty = True
+            self.dirty.append(session)
+            self.wake()
+
+    def store_entry(self, session: Session, entry: Outgoing) -> None:
+        """Make an entry of a persistent session part of this group; its message once."""
+        group = self.group
+        message = entry.message
+        if message.group != self.number:
+            message.group = self.number
+            message.place = len(group.messages)
+            group.messages.append(message)
+            group.bytes += len(message.body)
+        storing = session.storing
+        if storing is None:
+            storing = session.storing = []
+            group.sessions.append(session)
+        storing.append(entry)
+        self.wake()
+
+    def store_cursor(self, session: Session) -> None:
+        """The session settled something, or its QoS 2 state changed."""
+        if not session.cursor_dirty:
+            session.cursor_dirty = True
+            self.group.cursors.append(session)
+            self.wake()
+
+    def put(self, table: int, key: bytes, value: bytes) -> None:
+        self.group.batch.put(table, key, value)
+        self.group.bytes += len(value)
+        self.wake()
+
+    def delete(self, table: int, key: bytes) -> None:
+        self.group.batch.delete(table, key)
+        self.wake()
+
+    def store_retained(self, topic: bytes, message: Message | None) -> None:
+        """Keep the retained message of a topic, or None to delete it."""
+        self.group.retained.append(topic)
+        key = records.retained_key(topic)
+        if message is None:
+            self.delete(api.RETAINED, key)
+        else:
+            self.put(api.RETAINED, key, records.retained_value(message))
+
+    def forget_session(self, session: Session) -> None:
+        """Delete everything the store has of a session."""
+        batch = self.group.batch
+        key = u64(session.id)
+        batch.delete(api.SESSIONS, key)
+        batch.delete(api.CURSORS, key)
+        for topic_filter in session.subscriptions:
+            batch.delete(api.SUBSCRIPTIONS, records.subscription_key(session.id, topic_filter))
+        batch.trim(session.id, api.SEQUENCE_MAX)
+        session.persistent = False
+        self.wake()
+
+    def after_durable(self, action: Callable[[], None]) -> None:
+        """Call back when everything collected so far is durable."""
+        self.group.after.append(action)
+        self.wake()
+
+    def has_work(self) -> bool:
+        return self._sealed is not None or not self.group.is_empty()
+
+    # Acting
+
+    def _tick(self) -> None:
+        self._woken = False
+        self._send()
+        if self._sealed is None and not self.group.is_empty() and not self._retry:
+            self._seal()
+
+    def _send(self) -> None:
+        now_ms = self._clock.now_ms()
+        dirty = self.dirty
+        if dirty:
+            self.dirty = []
+            for session in dirty:
+                session.dirty = False
+                connection = session.connection
+                if connection is not None and session.gate <= self.durable:
+                    if session.wants_refill():
+                        self._refill(session)
+                    settled = session.unsettled
+                    connection.pump(now_ms)
+                    if settled != session.unsettled and session.persistent:
+                        self.store_cursor(session)  # something expired or was too large
+                    if session.wants_refill() and not session.queue:
+                        self.touch(session)
+        writers = self.writers
+        if writers:
+            self.writers = []
+            for connection in writers:
+                connection.flush()
+
+    def _refill(self, session: Session) -> None:
+        with self._store.view() as view:
+            entries = read_queue(view, session.id, session.tail_seq, REFILL_BYTES)
+        if not entries:
+            log.error("queue of %r lacks %d", session.client_id, session.tail_seq + 1)
+            session.tail_seq = session.durable_seq
+        for entry in entries:
+            if entry.sequence > session.durable_seq:
+                break
+            session.refill(
+                Outgoing(entry.message, entry.first, entry.ids, entry.shared, entry.sequence)
+            )
+
+    def _seal(self) -> None:
+        group = self.group
+        batch = group.batch
+        if group.messages:
+            writer = ChunkWriter(batch, self._next_chunk)
+            for message in group.messages:
+                writer.add(message)
+            self._next_chunk = writer.finish()
+            for session in group.sessions:
+                if session.storing is not None and session.persistent:
+                    size = _put_rows(batch, session.id, session.storing, writer.places)
+                    group.marks.append((session, session.storing[-1].seq, size))
+                session.storing = None
+        for session in group.cursors:
+            session.cursor_dirty = False
+            if session.persistent:
+                batch.put(api.CURSORS, u64(session.id), encode_cursor(session))
+                batch.trim(session.id, session.settled_seq)
+        for connection in group.holders:
+            connection.seal_held()
+        self._sealed = group
+        self._sealed_at = time.monotonic()
+        self.group = Group()
+        self.number += 1
+        self._tasks.put(group)
+
+    def _commit_loop(self) -> None:
+        """The commit thread. Its only words to the loop are the outcome."""
+        while (group := self._tasks.get()) is not None:
+            failure = ""
+            try:
+                self._store.commit(group.batch)
+            except StorageError as error:
+                failure = str(error)
+            except Exception as error:  # a bug in the store must not end the thread silently
+                log.exception("commit thread")
+                failure = f"internal error: {error!r}"
+            try:
+                self._loop.call_soon_threadsafe(self._committed, failure)
+            except RuntimeError:
+                return  # the loop is closed: nobody is left to be told
+
+    def _committed(self, failure: str) -> None:
+        group = self._sealed
+        assert group is not None
+        self._sealed = None
+        if failure:
+            self._fail(group, failure)
+        else:
+            if self.failure:
+                log.warning("store works again")
+            self.failure = ""
+            self._succeed(group)
+        self.wake()
+
+    def _succeed(self, group: Group) -> None:
+        self.durable = self.number - 1
+        metrics = self._metrics
+        metrics.commit_latency.observe(time.monotonic() - self._sealed_at)
+        metrics.commit_group.observe(len(group.messages))
+        for connection in group.holders:
+            connection.release_held()
+        for session, seq, size in group.marks:
+            session.on_durable(seq, size)
+            self.touch(session)
+        for action in group.after:
+            action()
+
+    # When a commit fails
+
+    def _fail(self, sealed: Group, failure: str) -> None:
+        if not self.failure:
+            log.error("commit failed, publishes are refused: %s", failure)
+        self.failure = failure
+        self._metrics.commit_failures += 1
+        collected = self.group
+        self.group = Group()
+        self.number += 1
+        retained: list[bytes] = []
+        for group in (sealed, collected):
+            for session in group.sessions:
+                session.storing = None
+                session.roll_back()
+            self._keep_state(group)
+            retained.extend(group.retained)
+            self.group.after.extend(group.after)
+        for group in (sealed, collected):
+            for connection in group.holders:
+                connection.fail_held()
+        if retained and self.on_rollback is not None:
+            self.on_rollback(retained)
+        self._retry = True
+        self._loop.call_later(RETRY_S, self._try_again)
+
+    def _keep_state(self, group: Group) -> None:
+        """Carry over what is true in memory and must be in the store before anybody hears it."""
+        batch = self.group.batch
+        for table in (api.META, api.SESSIONS, api.SUBSCRIPTIONS, api.CURSORS, api.WILLS):
+            batch.tables[table].update(group.batch.tables[table])
+        for session_id, upto in group.batch.trims.items():
+            batch.trim(session_id, upto)
+        for session in group.cursors:
+            session.cursor_dirty = False
+            self.store_cursor(session)
+
+    def _try_again(self) -> None:
+        self._retry = False
+        self.wake()
+
+    def close(self) -> None:
+        """End the commit thread after the group it works on."""
+        self._tasks.put(None)
+        self._thread.join()
+
+
+def encode_cursor(session: Session) -> bytes:
+    return records.encode(
+        records.Cursor(
+            session.settled_seq,
+            session.sent_seq,
+            sorted(session.settled),
+            sorted(session.released),
+            sorted(session.inbound),
+        )
+    )
+
+
+def _put_rows(
+    batch: Batch, session_id: int, entries: list[Outgoing], places: list[tuple[int, int]]
+) -> int:
+    total = 0
+    for start in range(0, len(entries), ROW_ENTRIES_MAX):
+        part = entries[start : start + ROW_ENTRIES_MAX]
+        rows: list[tuple[int, bytes, bytes, int, int]] = []
+        size = 0
+        for entry in part:
+            chunk_id, place = places[entry.message.place]
+            rows.append((entry.first, entry.ids, entry.shared, chunk_id, place))
+            size += entry.message.size()
+        put_row(batch, session_id, part[0].seq, size, rows)
+        total += size
+    return total
+
+
+def _first_free_chunk(store: Store) -> int:
+    with store.view() as view:
+        last = view.last_below(api.MESSAGES, b"\xff" * 12)
+    return int.from_bytes(last[0][:8], "big") + 1 if last is not None else 1

@@ -1,0 +1,152 @@
+"""Bytes in, packets out: the receiving half of MQTT 3.1.1 and 5.0 for a server.
+
+`feed` only keeps bytes; `next_packet` returns one whole packet, or None when more bytes are needed.
+A packet longer than the limit is refused as soon as its length is known, before its bytes arrive,
+and the bytes of a long packet are joined once, when the last of them is there. The first packet
+must be a CONNECT; it decides which protocol level all later packets are read with.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from queuelake.errors import MalformedPacketError, PacketTooLargeError, ProtocolViolationError
+from queuelake.protocol import control, packets
+from queuelake.protocol.connect import decode_connect, offered_level
+from queuelake.protocol.packets import Connect, Packet, Pingreq
+from queuelake.protocol.publish import decode_publish
+from queuelake.protocol.wire import Reader
+
+
+@final
+class Decoder:
+    """The packets of one connection."""
+
+    __slots__ = ("_at", "_data", "_limit", "_missing", "_parts", "_poisoned", "offered", "version")
+
+    def __init__(self, packet_size_max: int) -> None:
+        self.version: int = 0  # 0 until CONNECT has been read
+        self.offered: int = 0  # the level CONNECT named, even when it was refused
+        self._limit: int = packet_size_max
+        self._data: bytes = b""
+        self._at: int = 0
+        self._parts: list[bytes] | None = None  # pieces of one packet which is not yet whole
+        self._missing: int = 0  # bytes until it is
+        self._poisoned: bool = False
+
+    def feed(self, data: bytes) -> None:
+        """Take what the network brought."""
+        parts = self._parts
+        if parts is not None:
+            parts.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data = b"".join(parts)
+            self._parts = None
+        elif self._at < len(self._data):
+            data = self._data[self._at :] + data
+        self._data = data
+        self._at = 0
+
+    def next_packet(self) -> Packet | None:
+        """Return the next whole packet, or None when more bytes are needed.
+
+        Raises:
+            PeerError: the peer sent what no peer may send; answer its reason code and close.
+        """
+        if self._poisoned:
+            raise MalformedPacketError("bytes after a malformed packet")
+        if self._parts is not None:
+            return None
+        data = self._data
+        at = self._at
+        available = len(data) - at
+        if available < 2:
+            self._forget_consumed()
+            return None
+        self._poisoned = True  # cleared below, on every way out which is not an error
+        head = data[at]
+        length = data[at + 1]
+        at += 2
+        if length >= 0x80:
+            length &= 0x7F
+            shift = 7
+            while True:
+                if at >= len(data):
+                    self._poisoned = False
+                    return None
+                byte = data[at]
+                at += 1
+                length |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+                if shift > 21:
+                    raise MalformedPacketError("remaining length is longer than four bytes")
+        packet: Packet | None = None
+        if self._is_whole(head, at, length):
+            self._at = at + length
+            packet = self._decode(head, at, at + length)
+        self._poisoned = False
+        return packet
+
+    def _is_whole(self, head: int, at: int, length: int) -> bool:
+        if self.version == 0 and head >> 4 != packets.CONNECT:
+            raise ProtocolViolationError(f"first packet is of type {head >> 4}, not CONNECT")
+        end = at + length
+        if end - self._at > self._limit:
+            raise PacketTooLargeError(
+                f"packet of {end - self._at} bytes is longer than the limit of {self._limit}"
+            )
+        missing = end - len(self._data)
+        if missing <= 0:
+            return True
+        # All that is here belongs to this packet: keep it as the first piece.
+        self._parts = [self._data[self._at :] if self._at else self._data]
+        self._missing = missing
+        self._data = b""
+        self._at = 0
+        return False
+
+    def _forget_consumed(self) -> None:
+        if self._at:
+            self._data = self._data[self._at :]
+            self._at = 0
+
+    def _decode(self, head: int, at: int, end: int) -> Packet:
+        kind = head >> 4
+        if kind == packets.PUBLISH:
+            return decode_publish(self._data, head, at, end, self.version)
+        if kind == packets.PUBREL or kind == packets.SUBSCRIBE or kind == packets.UNSUBSCRIBE:
+            if head & 0x0F != 2:
+                raise MalformedPacketError(f"flags 0x{head & 15:X} in a packet of type {kind}")
+        elif head & 0x0F != 0:
+            raise MalformedPacketError(f"flags 0x{head & 15:X} in a packet of type {kind}")
+        if packets.PUBACK <= kind <= packets.PUBCOMP:
+            return control.decode_ack(self._data, kind, at, end, self.version)
+        return self._decode_rare(kind, Reader(self._data, at, end))
+
+    def _decode_rare(self, kind: int, reader: Reader) -> Packet:
+        version = self.version
+        if kind == packets.PINGREQ:
+            reader.expect_end()
+            return Pingreq()
+        if kind == packets.CONNECT:
+            if version:
+                raise ProtocolViolationError("second CONNECT on one connection")
+            self.offered = offered_level(reader.data, reader.at, reader.end)
+            connect: Connect = decode_connect(reader)
+            self.version = connect.version
+            return connect
+        if kind == packets.SUBSCRIBE:
+            return control.decode_subscribe(reader, version)
+        if kind == packets.UNSUBSCRIBE:
+            return control.decode_unsubscribe(reader, version)
+        if kind == packets.DISCONNECT:
+            return control.decode_disconnect(reader, version)
+        if kind == packets.AUTH and version == packets.V5:
+            return control.decode_auth(reader)
+        if kind == 0 or kind == packets.AUTH:
+            raise MalformedPacketError(f"packet type {kind} does not exist")
+        raise ProtocolViolationError(f"packet type {kind} is sent by servers only")

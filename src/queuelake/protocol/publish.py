@@ -1,0 +1,129 @@
+"""Decoding PUBLISH: the hot half of the decoder.
+
+The properties are checked but not taken apart: they travel on as bytes. Only three of them concern
+the server: the topic alias (cut out, it belongs to one connection), the expiry interval (its place
+is remembered, it is counted down) and the subscription identifier (no client may send it).
+"""
+
+from __future__ import annotations
+
+from queuelake.errors import MalformedPacketError, ProtocolViolationError
+from queuelake.protocol import properties as p
+from queuelake.protocol.packets import V5, Publish
+from queuelake.protocol.wire import Reader, check_utf8, varint
+
+
+def decode_publish(data: bytes, head: int, at: int, end: int, version: int) -> Publish:
+    """Decode one PUBLISH whose first byte was `head` and whose rest is `data[at:end]`."""
+    qos = head >> 1 & 3
+    if qos == 3:
+        raise MalformedPacketError("QoS 3 in PUBLISH")
+    dup = head & 8 != 0
+    if dup and qos == 0:
+        raise MalformedPacketError("DUP in a PUBLISH of QoS 0")
+    if at + 2 > end:
+        raise MalformedPacketError("PUBLISH ends before its topic")
+    start = at + 2
+    at = start + (data[at] << 8 | data[at + 1])
+    if at + (2 if qos else 0) > end:
+        raise MalformedPacketError("topic reaches behind the end of its PUBLISH")
+    topic = data[start:at]
+    if not topic.isascii() or b"\0" in topic:
+        check_utf8(topic)
+    packet_id = 0
+    if qos:
+        packet_id = data[at] << 8 | data[at + 1]
+        at += 2
+        if packet_id == 0:
+            raise ProtocolViolationError("packet identifier 0 in PUBLISH")
+    retain = head & 1 != 0
+    if version != V5:
+        return Publish(topic, qos, retain, dup, packet_id, data[at:end], 0, 0, 0)
+    if at < end and data[at] == 0:  # no properties: the common case
+        return Publish(topic, qos, retain, dup, packet_id, data[at:end], 1, 0, 0)
+    scan = _scan(Reader(data, at, end))
+    if scan.alias_at:
+        body, payload_at, expiry_at = _without_alias(data, at, end, scan)
+    else:
+        body = data[at:end]
+        payload_at = scan.payload_at - at
+        expiry_at = scan.expiry_at - at if scan.expiry_at else 0
+    return Publish(topic, qos, retain, dup, packet_id, body, payload_at, expiry_at, scan.alias)
+
+
+class _Scan:
+    """What a walk over the properties found; positions count from the start of the data."""
+
+    __slots__ = ("alias", "alias_at", "expiry_at", "payload_at", "properties_at")
+
+    def __init__(self, properties_at: int, payload_at: int) -> None:
+        self.properties_at: int = properties_at
+        self.payload_at: int = payload_at
+        self.alias: int = 0
+        self.alias_at: int = 0
+        self.expiry_at: int = 0
+
+
+def _scan(reader: Reader) -> _Scan:
+    length = reader.varint()
+    end = reader.at + length
+    if end > reader.end:
+        raise MalformedPacketError("properties reach behind the end of their PUBLISH")
+    found = _Scan(reader.at, end)
+    seen = 0
+    inner = Reader(reader.data, reader.at, end)
+    while inner.at < end:
+        start = inner.at
+        number = inner.u8()
+        if number == p.USER_PROPERTY:
+            inner.string()
+            inner.string()
+            continue
+        if number > p.TOPIC_ALIAS:
+            raise MalformedPacketError(f"property 0x{number:02X} may not stand in PUBLISH")
+        if seen >> number & 1:
+            raise ProtocolViolationError(f"property 0x{number:02X} occurs twice")
+        seen |= 1 << number
+        if number == p.MESSAGE_EXPIRY:
+            found.expiry_at = inner.at
+            inner.u32()
+        elif number == p.TOPIC_ALIAS:
+            found.alias_at = start
+            found.alias = inner.u16() or -1  # 0 is not allowed; the session knows the maximum
+        else:
+            _check(inner, number)
+    return found
+
+
+def _check(reader: Reader, number: int) -> None:
+    if number == p.CONTENT_TYPE:
+        reader.string()
+    elif number == p.RESPONSE_TOPIC:
+        topic = reader.string()
+        if not topic or b"+" in topic or b"#" in topic:
+            raise ProtocolViolationError("response topic is empty or holds a wildcard")
+    elif number == p.CORRELATION_DATA:
+        reader.binary()
+    elif number == p.PAYLOAD_FORMAT:
+        value = reader.u8()
+        if value > 1:
+            raise ProtocolViolationError(f"payload format indicator is {value}, may be 0 or 1")
+    elif number == p.SUBSCRIPTION_ID:
+        raise ProtocolViolationError("subscription identifier in a PUBLISH of a client")
+    else:
+        raise MalformedPacketError(f"property 0x{number:02X} may not stand in PUBLISH")
+
+
+def _without_alias(data: bytes, at: int, end: int, scan: _Scan) -> tuple[bytes, int, int]:
+    alias_end = scan.alias_at + 3
+    length = varint(scan.payload_at - scan.properties_at - 3)
+    body = b"".join(
+        (length, data[scan.properties_at : scan.alias_at], data[alias_end : scan.payload_at])
+    )
+    payload_at = len(body)
+    expiry_at = 0
+    if scan.expiry_at:
+        expiry_at = scan.expiry_at - scan.properties_at + len(length)
+        if scan.expiry_at > scan.alias_at:
+            expiry_at -= 3
+    return body + data[scan.payload_at : end], payload_at, expiry_at

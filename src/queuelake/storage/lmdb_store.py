@@ -1,0 +1,224 @@
+"""The store on LMDB: one directory, one writer, readers in any process.
+
+A batch is applied in one write transaction by the thread which calls `commit`. When the map is
+full the transaction is aborted, the map grows, and the batch is applied again. The data directory
+belongs to one broker: a lock file held for the whole life of the process says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import lmdb
+
+from queuelake.errors import StorageError, StoreFormatError, StoreLockedError
+from queuelake.settings import Storage
+from queuelake.storage.api import FORMAT_VERSION, META, TABLE_NAMES, Batch
+from queuelake.storage.queue_rows import trim_rows
+
+if TYPE_CHECKING:
+    from lmdb import _Database
+
+_FORMAT_KEY = b"format"
+
+
+class LmdbStore:
+    """Opens `<data-dir>/store` for writing."""
+
+    def __init__(self, data_dir: Path, settings: Storage | None = None) -> None:
+        self._settings = settings or Storage()
+        self._lock = _lock_directory(data_dir)
+        path = data_dir / "store"
+        path.mkdir(mode=0o700, exist_ok=True)
+        # Growing the map needs a moment without any transaction of this process.
+        self._resize = threading.Condition()
+        self._readers = 0
+        try:
+            self._env = lmdb.open(
+                str(path),
+                map_size=max(self._settings.map_size_bytes_initial, _used_bytes(path)),
+                max_dbs=64,
+                max_readers=512,
+                sync=self._settings.durability == "fsync",
+                mode=0o600,
+            )
+            self._tables = [self._env.open_db(name.encode()) for name in TABLE_NAMES]
+            self._env.reader_check()
+            self._check_format()
+        except lmdb.Error as error:
+            self._lock.close()
+            raise StorageError(f"store {path} cannot be opened: {error}") from error
+        except StoreFormatError:
+            self.close()
+            raise
+
+    def commit(self, batch: Batch) -> None:
+        while True:
+            try:
+                with self._env.begin(write=True) as transaction:
+                    self._apply(_LmdbTransaction(transaction, self._tables), batch)
+                return
+            except lmdb.MapFullError:
+                self._grow()
+            except (lmdb.Error, OSError) as error:
+                raise StorageError(f"commit failed: {error}") from error
+
+    def _apply(self, transaction: _LmdbTransaction, batch: Batch) -> None:
+        for table, changes in enumerate(batch.tables):
+            if not changes:
+                continue
+            puts = [(key, value) for key, value in changes.items() if value is not None]
+            if puts:
+                transaction.put_many(table, puts)
+            if len(puts) < len(changes):
+                for key, value in changes.items():
+                    if value is None:
+                        transaction.delete(table, key)
+        for session_id, upto in batch.trims.items():
+            trim_rows(transaction, session_id, upto)
+
+    def _grow(self) -> None:
+        size = self._env.info()["map_size"]
+        limit = self._settings.map_size_bytes_max
+        if size >= limit:
+            raise StorageError(f"store has reached storage.map_size_bytes_max = {limit} bytes")
+        with self._resize:
+            self._resize.wait_for(lambda: self._readers == 0)
+            self._env.set_mapsize(min(limit, size * 2))
+
+    def view(self) -> _LmdbView:
+        return _LmdbView(self)
+
+    def begin_read(self) -> lmdb.Transaction:
+        with self._resize:
+            self._readers += 1
+        try:
+            return self._env.begin(buffers=False)
+        except lmdb.MapResizedError:
+            self._env.set_mapsize(0)
+            return self._env.begin(buffers=False)
+
+    def end_read(self, transaction: lmdb.Transaction) -> None:
+        transaction.abort()
+        with self._resize:
+            self._readers -= 1
+            self._resize.notify_all()
+
+    def size_bytes(self) -> tuple[int, int]:
+        info = self._env.info()
+        page = self._env.stat()["psize"]
+        return (info["last_pgno"] + 1) * page, info["map_size"]
+
+    def free_dead_readers(self) -> None:
+        """A process which read this store has died: what it pinned is free again."""
+        self._env.reader_check()
+
+    def sync(self) -> None:
+        """Force buffered commits to disk; `durability = "buffered"` calls this now and then."""
+        self._env.sync(True)
+
+    def close(self) -> None:
+        self._env.sync(True)
+        self._env.close()
+        self._lock.close()
+
+    def _check_format(self) -> None:
+        with self._env.begin(write=True) as transaction:
+            table = self._tables[META]
+            found = transaction.get(_FORMAT_KEY, db=table)
+            if found is None:
+                transaction.put(_FORMAT_KEY, str(FORMAT_VERSION).encode(), db=table)
+            elif found != str(FORMAT_VERSION).encode():
+                raise StoreFormatError(
+                    f"store has format {bytes(found).decode()}, this version reads {FORMAT_VERSION}"
+                )
+
+
+class _LmdbTransaction:
+    def __init__(self, transaction: lmdb.Transaction, tables: list[_Database]) -> None:
+        self._transaction = transaction
+        self._tables = tables
+
+    def get(self, table: int, key: bytes) -> bytes | None:
+        return cast("bytes | None", self._transaction.get(key, db=self._tables[table]))
+
+    def scan(self, table: int, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        with self._transaction.cursor(db=self._tables[table]) as cursor:
+            if not cursor.set_range(start):
+                return
+            for key, value in cast("Iterator[tuple[bytes, bytes]]", cursor):
+                if key >= stop:
+                    return
+                yield key, value
+
+    def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
+        with self._transaction.cursor(db=self._tables[table]) as cursor:
+            there = cursor.set_range(key)
+            if there and cursor.key() == key:
+                return cast("tuple[bytes, bytes]", cursor.item())
+            if not (cursor.prev() if there else cursor.last()):
+                return None
+            return cast("tuple[bytes, bytes]", cursor.item())
+
+    def put(self, table: int, key: bytes, value: bytes) -> None:
+        self._transaction.put(key, value, db=self._tables[table])
+
+    def put_many(self, table: int, items: list[tuple[bytes, bytes]]) -> None:
+        if len(items) == 1:
+            self._transaction.put(items[0][0], items[0][1], db=self._tables[table])
+            return
+        with self._transaction.cursor(db=self._tables[table]) as cursor:
+            cursor.putmulti(items)
+
+    def delete(self, table: int, key: bytes) -> None:
+        self._transaction.delete(key, db=self._tables[table])
+
+
+class _LmdbView:
+    def __init__(self, store: LmdbStore) -> None:
+        self._store = store
+        self._transaction: lmdb.Transaction | None = None
+
+    def __enter__(self) -> _LmdbTransaction:
+        self._transaction = self._store.begin_read()
+        return _LmdbTransaction(self._transaction, self._store._tables)
+
+    def __exit__(self, *exc: object) -> None:
+        assert self._transaction is not None
+        self._store.end_read(self._transaction)
+        self._transaction = None
+
+
+def _used_bytes(path: Path) -> int:
+    data = path / "data.mdb"
+    return data.stat().st_size if data.exists() else 0
+
+
+def _lock_directory(data_dir: Path) -> _Lock:
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return _Lock(data_dir / "broker.lock")
+
+
+class _Lock:
+    """An advisory lock the kernel releases when its process dies, however it dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(self._fd, 32).decode(errors="replace").strip() or "unknown"
+            os.close(self._fd)
+            raise StoreLockedError(
+                f"data directory {path.parent} is in use by process {owner}"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.write(self._fd, f"{os.getpid()}\n".encode())
+
+    def close(self) -> None:
+        os.close(self._fd)

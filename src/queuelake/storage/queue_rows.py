@@ -1,0 +1,240 @@
+"""How queued messages of sessions are laid out in the store, and how they are freed.
+
+Messages of one group commit are packed into chunks of at most 32 KiB; a longer message is alone in
+its chunk. A chunk is stored in pieces of 32 KiB, because larger values fragment the store. A queue
+row holds the entries one session got in one commit: flags, and where the message is. For each pair
+of chunk and row there is a reference; when the last reference to a chunk goes, the chunk goes.
+
+    MESSAGES    chunk id, piece number        -> count, lengths, records
+    QUEUE       session id, first sequence    -> count, bytes, chunk ids, entries
+    REFERENCES  chunk id, session id, first sequence -> (nothing)
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, final
+
+from queuelake.errors import StorageError
+from queuelake.protocol.message import Message
+from queuelake.storage.api import (
+    MESSAGES,
+    QUEUE,
+    REFERENCES,
+    SEQUENCE_MAX,
+    Batch,
+    ReadTransaction,
+    WriteTransaction,
+)
+
+CHUNK_BYTES_MAX: Final = 32 * 1024
+PIECE_BYTES: Final = 32 * 1024 - 64  # with its key and header it fills eight pages of LMDB
+ROW_ENTRIES_MAX: Final = 1000
+
+_RECORD: Final = struct.Struct("<HHBIIQQ")  # topic, publisher lengths, flags, offsets, times
+_ROW: Final = struct.Struct("<HHQ")  # entries, chunks, bytes
+_ENTRY: Final = struct.Struct("<BHHHH")  # first byte, chunk, place, identifiers, shared filter
+
+
+def u64(*numbers: int) -> bytes:
+    """A key of big-endian numbers: their order is the order of the table."""
+    return b"".join([number.to_bytes(8, "big") for number in numbers])
+
+
+def encode_message(message: Message) -> bytes:
+    publisher = message.publisher.encode()
+    head = _RECORD.pack(
+        len(message.topic),
+        len(publisher),
+        message.qos << 1 | (1 if message.retain else 0),
+        message.payload_at,
+        message.expiry_at,
+        message.ts_ms,
+        message.expires_ms,
+    )
+    return b"".join([head, message.topic, publisher, message.body])
+
+
+def decode_message(record: bytes) -> Message:
+    topic, publisher, flags, payload_at, expiry_at, ts_ms, expires_ms = _RECORD.unpack_from(record)
+    at: int = _RECORD.size + topic
+    body: int = at + publisher
+    message = Message(
+        record[_RECORD.size : at],
+        flags >> 1,
+        flags & 1 != 0,
+        record[body:],
+        payload_at,
+        expiry_at,
+        record[at:body].decode(),
+        ts_ms,
+    )
+    message.expires_ms = expires_ms
+    return message
+
+
+@final
+class StoredEntry:
+    """One queue entry as read back."""
+
+    __slots__ = ("first", "ids", "message", "sequence", "shared")
+
+    def __init__(
+        self, sequence: int, first: int, ids: bytes, shared: bytes, message: Message
+    ) -> None:
+        self.sequence: int = sequence
+        self.first: int = first
+        self.ids: bytes = ids
+        self.shared: bytes = shared
+        self.message: Message = message
+
+
+@final
+class ChunkWriter:
+    """Packs the messages of one group; `places` then tells where message number n is."""
+
+    __slots__ = ("_batch", "_next_id", "_records", "_size", "places")
+
+    def __init__(self, batch: Batch, first_chunk_id: int) -> None:
+        self._batch: Batch = batch
+        self._next_id: int = first_chunk_id
+        self._records: list[bytes] = []
+        self._size: int = 0
+        self.places: list[tuple[int, int]] = []
+
+    def add(self, message: Message) -> None:
+        record = encode_message(message)
+        if self._records and self._size + len(record) > CHUNK_BYTES_MAX:
+            self.finish()
+        self.places.append((self._next_id, len(self._records)))
+        self._records.append(record)
+        self._size += len(record) + 4
+
+    def finish(self) -> int:
+        """Write the open chunk; returns the next free chunk id."""
+        if not self._records:
+            return self._next_id
+        count = len(self._records)
+        lengths = struct.pack(f"<I{count}I", count, *[len(record) for record in self._records])
+        blob = b"".join([lengths, *self._records])
+        key = u64(self._next_id)
+        for piece, at in enumerate(range(0, len(blob), PIECE_BYTES)):
+            self._batch.put(MESSAGES, key + piece.to_bytes(4, "big"), blob[at : at + PIECE_BYTES])
+        self._records = []
+        self._size = 0
+        self._next_id += 1
+        return self._next_id
+
+
+def put_row(
+    batch: Batch,
+    session_id: int,
+    first_sequence: int,
+    size: int,
+    entries: list[tuple[int, bytes, bytes, int, int]],
+) -> None:
+    """Write one row; an entry is (first byte, identifiers, shared filter, chunk id, place)."""
+    assert 0 < len(entries) <= ROW_ENTRIES_MAX
+    chunks: dict[int, int] = {}
+    parts: list[bytes] = []
+    for first, ids, shared, chunk_id, place in entries:
+        number = chunks.setdefault(chunk_id, len(chunks))
+        parts.append(_ENTRY.pack(first, number, place, len(ids), len(shared)))
+        if ids or shared:
+            parts.append(ids + shared)
+    key = u64(session_id, first_sequence)
+    head = _ROW.pack(len(entries), len(chunks), size) + u64(*chunks)
+    batch.put(QUEUE, key, head + b"".join(parts))
+    for chunk_id in chunks:
+        batch.put(REFERENCES, u64(chunk_id) + key, b"")
+
+
+def read_queue(
+    view: ReadTransaction, session_id: int, after: int, bytes_max: int
+) -> list[StoredEntry]:
+    """Entries with a sequence above `after`, in order; at least one when there is one."""
+    found: list[StoredEntry] = []
+    start = u64(session_id, after + 1)
+    before = view.last_below(QUEUE, start)
+    if before is not None and before[0][:8] == start[:8]:
+        start = before[0]
+    size = 0
+    for key, row in view.scan(QUEUE, start, u64(session_id, SEQUENCE_MAX)):
+        size += _read_row(view, int.from_bytes(key[8:], "big"), row, after, found)
+        if size >= bytes_max:
+            break
+    return found
+
+
+def _read_row(
+    view: ReadTransaction, sequence: int, row: bytes, after: int, found: list[StoredEntry]
+) -> int:
+    count, chunk_count, _ = _ROW.unpack_from(row)
+    at: int = _ROW.size
+    chunk_ids = [row[at + 8 * n : at + 8 * n + 8] for n in range(chunk_count)]
+    chunks: dict[int, list[bytes]] = {}
+    at += 8 * chunk_count
+    size = 0
+    for number in range(count):
+        first, chunk, place, ids_len, shared_len = _ENTRY.unpack_from(row, at)
+        at += _ENTRY.size
+        if sequence + number > after:
+            if chunk not in chunks:
+                chunks[chunk] = read_chunk(view, chunk_ids[chunk])
+            message = decode_message(chunks[chunk][place])
+            ids = row[at : at + ids_len]
+            shared = row[at + ids_len : at + ids_len + shared_len]
+            found.append(StoredEntry(sequence + number, first, ids, shared, message))
+            size += message.size()
+        at += ids_len + shared_len
+    return size
+
+
+def read_chunk(view: ReadTransaction, chunk_id: bytes) -> list[bytes]:
+    pieces = [piece for _, piece in view.scan(MESSAGES, chunk_id, chunk_id + b"\xff" * 4)]
+    if not pieces:
+        raise StorageError(f"message chunk {chunk_id.hex()} is missing from the store")
+    blob = b"".join(pieces) if len(pieces) > 1 else pieces[0]
+    (count,) = struct.unpack_from("<I", blob)
+    lengths = struct.unpack_from(f"<{count}I", blob, 4)
+    records = []
+    at = 4 + 4 * count
+    for length in lengths:
+        records.append(blob[at : at + length])
+        at += length
+    return records
+
+
+def trim_rows(transaction: WriteTransaction, session_id: int, upto: int) -> None:
+    """Delete the rows which end at or below `upto`, and every chunk nobody needs any more."""
+    doomed = []
+    stop = u64(session_id, min(upto, SEQUENCE_MAX - 1) + 1)
+    for key, row in transaction.scan(QUEUE, u64(session_id, 0), stop):
+        count, chunk_count, _ = _ROW.unpack_from(row)
+        if int.from_bytes(key[8:], "big") + count - 1 > upto:
+            break
+        at: int = _ROW.size
+        doomed.append((key, [row[at + 8 * n : at + 8 * n + 8] for n in range(chunk_count)]))
+    for key, chunk_ids in doomed:
+        transaction.delete(QUEUE, key)
+        for chunk_id in chunk_ids:
+            transaction.delete(REFERENCES, chunk_id + key)
+            _free_if_unused(transaction, chunk_id)
+
+
+def _free_if_unused(transaction: WriteTransaction, chunk_id: bytes) -> None:
+    if any(True for _ in transaction.scan(REFERENCES, chunk_id, chunk_id + b"\xff" * 16)):
+        return
+    for key, _ in list(transaction.scan(MESSAGES, chunk_id, chunk_id + b"\xff" * 4)):
+        transaction.delete(MESSAGES, key)
+
+
+def row_totals(view: ReadTransaction, session_id: int) -> tuple[int, int]:
+    """The last sequence in the queue of a session (0: none), and the bytes its rows hold."""
+    last = 0
+    size = 0
+    for key, row in view.scan(QUEUE, u64(session_id, 0), u64(session_id, SEQUENCE_MAX)):
+        count, _, row_size = _ROW.unpack_from(row)
+        last = int.from_bytes(key[8:], "big") + count - 1
+        size += row_size
+    return last, size
