@@ -11,7 +11,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -181,12 +180,12 @@ def test_ten_publishers_which_never_wait_are_slowed_down_and_lose_nothing(
 def _push_and_collect(wire: Wire, topic: str, count: int) -> None:
     """Send everything as fast as the socket takes it; read the PUBACKs at the same time."""
 
-    def packets() -> Iterator[bytes]:
+    def send_all() -> None:
         for number in range(count):
             payload = b"%06d" % number + bytes(2000)
-            yield p.publish(topic, payload, qos=1, packet_id=number + 1, version=4)
+            wire.send(p.publish(topic, payload, qos=1, packet_id=number + 1, version=4))
 
-    sender = threading.Thread(target=lambda: [wire.send(one) for one in packets()], daemon=True)
+    sender = threading.Thread(target=send_all, daemon=True)
     sender.start()
     for number in range(count):
         wire.expect(p.PUBACK, packet_id=number + 1)
