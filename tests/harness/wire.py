@@ -242,6 +242,16 @@ class Wire:
         if self._set_aside:
             raise WireError(f"nothing was expected, the server sent {self._set_aside[0]}")
 
+    def drain(self) -> list[Packet]:
+        """All messages which are here now, acknowledged, until a ping brings no more."""
+        received: list[Packet] = []
+        while True:
+            self.ping()
+            if not self._set_aside:
+                return received
+            while self._set_aside:
+                received.append(self.expect_publish())
+
     def expect_disconnect(self, *reason_codes: int, timeout: float | None = None) -> Packet:
         """DISCONNECT with one of these codes (any, when none is given), then the close."""
         if BARE_CLOSE_ALLOWED and not self._set_aside and self._at_end():
