@@ -7,7 +7,11 @@ threads. A lost connection is opened again with a growing pause; the first one m
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import math
+import os
+import socket
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 RECONNECT_PAUSE_S_MAX = 30.0
 LOOP_S = 0.5
+LEAVE_S_MAX = 2.0
+DISCARD_BYTES = 65536
 
 EPILOG = """
 Examples:
@@ -34,8 +40,8 @@ Examples:
   queuelake sub -t '$share/workers/jobs' -q 1      share the work with others
   queuelake sub -t '$SYS/#' -v                     figures of the broker
 
-Ends with Ctrl-C, after --count messages (exit code 0), or after -W seconds (exit code 1 when
---count was not reached).
+Ends with Ctrl-C, after --count messages, or -W seconds after it has subscribed (with exit code
+1 when --count was not reached).
 """
 
 Topics = Annotated[list[str], typer.Option("--topic", "-t", help="Topic filter; repeatable.")]
@@ -43,7 +49,9 @@ Qos = Annotated[int, typer.Option("--qos", "-q", min=0, max=2, help="Quality of 
 Count = Annotated[
     int | None, typer.Option("--count", "-C", min=1, help="End after so many messages.")
 ]
-Wait = Annotated[float | None, typer.Option("--wait", "-W", min=0, help="End after these seconds.")]
+Wait = Annotated[
+    float | None, typer.Option("--wait", "-W", min=0, help="End after so many seconds.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object for each message.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Topic before the payload.")]
 Keep = Annotated[
@@ -131,6 +139,7 @@ class _Subscriber:
         self._failure: str | None = None
         self._subscribed = False
         self._done = False
+        self._end = math.inf  # known once the subscription stands
         self._client = connect.make_client(target, clean=self._clean, manual_ack=True)
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = self._on_subscribe
@@ -139,13 +148,10 @@ class _Subscriber:
 
     def run(self) -> bool:
         """Print until the count or the time ends it; True when the count was reached."""
-        wait = self._parameters["wait"]
-        end = None if wait is None else time.monotonic() + wait
         self._connect()
         deadline = time.monotonic() + self._target.timeout_s
-        while not self._done and (end is None or time.monotonic() < end):
-            pause = LOOP_S if end is None else min(LOOP_S, max(0.0, end - time.monotonic()))
-            lost = self._client.loop(pause) != 0
+        while not self._done and time.monotonic() < self._end:
+            lost = self._client.loop(min(LOOP_S, max(0.0, self._end - time.monotonic()))) != 0
             if self._failure is not None:
                 raise ClientError(f"{self._target.address}: {self._failure}")
             if self._subscribed:
@@ -156,11 +162,28 @@ class _Subscriber:
                 seconds = f"{self._target.timeout_s:g} s"
                 why = "connection lost before SUBACK" if lost else f"no SUBACK within {seconds}"
                 raise ClientError(f"{self._target.address}: {why}")
-        self._client.disconnect()
-        # QoS 2 acknowledgements and DISCONNECT may still wait to be written.
-        while self._client.want_write() and self._client.loop_write() == 0:
-            pass
+        self._leave()
         return self._done
+
+    def _leave(self) -> None:
+        """Send DISCONNECT and let the broker close first.
+
+        Closing with unread messages would make the kernel reset the connection, and the broker
+        could lose the acknowledgements that are on their way to it.
+        """
+        wire = self._client.socket()
+        if wire is None:
+            return
+        with socket.socket(fileno=os.dup(wire.fileno())) as kept:  # paho closes only its own
+            self._client.disconnect()
+            while self._client.want_write() and self._client.loop_write() == 0:
+                pass
+            kept.settimeout(LEAVE_S_MAX)
+            with contextlib.suppress(OSError):
+                kept.shutdown(socket.SHUT_WR)
+                deadline = time.monotonic() + LEAVE_S_MAX
+                while time.monotonic() < deadline and kept.recv(DISCARD_BYTES):
+                    pass
 
     def _connect(self) -> None:
         connect.open_connection(
@@ -218,6 +241,9 @@ class _Subscriber:
             self._failure = f"--topic {', '.join(topics)}: {error}"
 
     def _on_subscribe(self, _c: Any, _u: Any, _mid: int, reasons: Any, _p: Any) -> None:
+        wait = self._parameters["wait"]
+        if wait is not None and self._end == math.inf:
+            self._end = time.monotonic() + wait
         self._subscribed = True
         for topic, reason in zip(self._parameters["topics"], reasons, strict=False):
             if reason.is_failure:
