@@ -234,6 +234,8 @@ class Connection:
             self._out.extend(self._sealed)
             self._sealed = []
             self._want_write()
+            if self.session is not None:
+                self.runner.touch(self.session)  # its gate may be open now
         if self.unconfirmed and not self._held:
             self.unconfirmed = 0
             if self._read_paused:
@@ -324,7 +326,7 @@ class Connection:
     def refuse(self, error: PeerError) -> None:
         """The peer broke the protocol: say so where the protocol allows it, and close."""
         log.info("%s (%s): %s", self.client_name(), self.peer_ip or self.listener, error)
-        if self.session is None and self._decoder.offered and self._state != CLOSED:
+        if self.session is None and self._decoder.offered >= 0 and self._state != CLOSED:
             reason = error.reason_code
             if self._decoder.offered == V5:
                 self.send(encoder.connack(V5, False, reason))

@@ -36,7 +36,7 @@ ENTRY_OVERHEAD_BYTES: Final = 200  # what an entry costs in memory besides its m
 class Outgoing:
     """One message on its way to one session."""
 
-    __slots__ = ("dup", "first", "ids", "message", "released", "seq", "shared", "size")
+    __slots__ = ("after", "dup", "first", "ids", "message", "released", "seq", "shared", "size")
 
     def __init__(self, message: Message, first: int, ids: bytes, shared: bytes, seq: int) -> None:
         self.message: Message = message
@@ -44,6 +44,7 @@ class Outgoing:
         self.ids: bytes = ids  # encoded subscription identifiers
         self.shared: bytes = shared  # the shared subscription it came through, if any
         self.seq: int = seq  # 0 for QoS 0
+        self.after: int = 0  # QoS 0: the last sequence in line when this came
         self.dup: bool = False
         self.released: bool = False  # QoS 2: PUBREC has come, PUBREL is the next step
         self.size: int = ENTRY_OVERHEAD_BYTES + len(message.body)
@@ -97,6 +98,7 @@ class Session:
         "dropped",
         "durable_seq",
         "expiry_s",
+        "express",
         "gate",
         "id",
         "inbound",
@@ -137,6 +139,7 @@ class Session:
         self._aliases: dict[bytes, int] | None = None
         # The way out; the picture above says what the sequences mean.
         self.queue: deque[Outgoing] = deque()
+        self.express: deque[Outgoing] = deque()  # QoS 0: waits for no acknowledgement
         self.inflight: dict[int, Outgoing] = {}
         self.memory_bytes: int = 0
         self.next_seq: int = 1
@@ -175,6 +178,7 @@ class Session:
 
     def _forget_memory(self) -> None:
         self.queue.clear()
+        self.express.clear()
         self.inflight.clear()
         self.memory_bytes = 0
         self.tail_seq = self.settled_seq if self.persistent else self.next_seq - 1
@@ -188,7 +192,8 @@ class Session:
         first = FIRST_BYTE | qos << 1 | (RETAIN_FLAG if retain else 0)
         if qos == 0:
             entry = Outgoing(message, first, ids, shared, 0)
-            self.queue.append(entry)
+            entry.after = self.next_seq - 1
+            self.express.append(entry)
             self.memory_bytes += entry.size
             return entry
         seq = self.next_seq
@@ -209,7 +214,7 @@ class Session:
     def spill(self) -> None:
         """Memory is used up: leave what is not yet sent to the store."""
         assert self.persistent
-        while self.queue and self.queue[-1].seq > 0:
+        while self.queue:
             entry = self.queue.pop()
             self.memory_bytes -= entry.size
             self.tail_seq = entry.seq - 1
@@ -224,6 +229,7 @@ class Session:
         """A commit failed: entries which are not durable were never accepted."""
         self.queue = deque([entry for entry in self.queue if entry.seq <= self.durable_seq])
         self.memory_bytes = sum([entry.size for entry in self.queue])
+        self.memory_bytes += sum([entry.size for entry in self.express])
         lost = self.next_seq - 1 - self.durable_seq
         self.next_seq -= lost
         self.unsettled -= lost
@@ -250,41 +256,54 @@ class Session:
         self.memory_bytes += entry.size
 
     def pump(self, out: list[bytes], now_ms: int, sent: list[int]) -> None:
-        """Move what may leave now from the queue into `out`; `sent` counts it by QoS."""
+        """Move what may leave now into `out`; `sent` counts it by QoS.
+
+        QoS 0 keeps its place among the others, but never waits for an acknowledgement.
+        """
         queue = self.queue
         inflight = self.inflight
         while queue:
             entry = queue[0]
             seq = entry.seq
-            message = entry.message
-            packet_id = 0
-            if seq:
-                packet_id = (seq - 1) % PACKET_ID_MAX + 1
-                if seq > self.durable_seq or len(inflight) >= self.window or packet_id in inflight:
-                    return
+            if self.express and self.express[0].after < seq:
+                self._send(self.express.popleft(), 0, out, now_ms, sent)
+                continue
+            packet_id = (seq - 1) % PACKET_ID_MAX + 1
+            if seq > self.durable_seq or len(inflight) >= self.window or packet_id in inflight:
+                break
             queue.popleft()
-            self.memory_bytes -= entry.size
             if entry.released:
+                self.memory_bytes -= entry.size
                 inflight[packet_id] = entry
                 out.append(PUBREL_HEAD + PACKET_IDS[packet_id])
-                continue
-            if message.expires_ms and now_ms >= message.expires_ms:
-                self._drop(entry)
-                continue
-            first = entry.first | (DUP_FLAG if entry.dup else 0)
-            if self.alias_max:
-                frame = self._frame_with_alias(message, first, packet_id, entry.ids, now_ms)
-            else:
-                frame = message.frame(self.version, first, packet_id, entry.ids, now_ms)
-            if self.packet_size_max and len(frame) > self.packet_size_max:
-                self._drop(entry)
-                continue
-            if seq:
+            elif self._send(entry, packet_id, out, now_ms, sent):
                 inflight[packet_id] = entry
                 if seq > self.sent_seq:
                     self.sent_seq = seq
-            sent[first >> 1 & 3] += 1
-            out.append(frame)
+        while self.express:
+            self._send(self.express.popleft(), 0, out, now_ms, sent)
+
+    def _send(
+        self, entry: Outgoing, packet_id: int, out: list[bytes], now_ms: int, sent: list[int]
+    ) -> bool:
+        """One PUBLISH; False when it expired or is larger than the client takes."""
+        self.memory_bytes -= entry.size
+        message = entry.message
+        # What was sent before is sent to the end, expired or not.
+        if message.expires_ms and now_ms >= message.expires_ms and not entry.dup:
+            self._drop(entry)
+            return False
+        first = entry.first | (DUP_FLAG if entry.dup else 0)
+        if self.alias_max:
+            frame = self._frame_with_alias(message, first, packet_id, entry.ids, now_ms)
+        else:
+            frame = message.frame(self.version, first, packet_id, entry.ids, now_ms)
+        if self.packet_size_max and len(frame) > self.packet_size_max:
+            self._drop(entry)
+            return False
+        sent[first >> 1 & 3] += 1
+        out.append(frame)
+        return True
 
     def _drop(self, entry: Outgoing) -> None:
         self.dropped += 1

@@ -35,9 +35,12 @@ def decode_connect(reader: Reader) -> Connect:
 
 
 def offered_level(data: bytes, at: int, end: int) -> int:
-    """The protocol level a CONNECT asks for, as far as it can be seen; for the refusal."""
-    name_end = at + 2 + (data[at] << 8 | data[at + 1]) if at + 2 <= end else end
-    return data[name_end] if name_end < end else 0
+    """The protocol level a CONNECT asks for, or -1 when it is not a CONNECT of MQTT at all."""
+    for name in (b"\0\x04MQTT", b"\0\x06MQIsdp"):
+        level_at = at + len(name)
+        if level_at < end and data[at:level_at] == name:
+            return data[level_at]
+    return -1
 
 
 def _version(reader: Reader) -> int:

@@ -26,7 +26,7 @@ class Decoder:
 
     def __init__(self, packet_size_max: int) -> None:
         self.version: int = 0  # 0 until CONNECT has been read
-        self.offered: int = 0  # the level CONNECT named, even when it was refused
+        self.offered: int = -1  # the level CONNECT named, even when it was refused
         self._limit: int = packet_size_max
         self._data: bytes = b""
         self._at: int = 0
