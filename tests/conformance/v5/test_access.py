@@ -67,7 +67,7 @@ def test_after_a_refused_qos_2_publish_the_identifier_is_free(
     guarded: BrokerProcess, clients: Clients
 ) -> None:
     watcher, publisher = clients(of=guarded), clients(of=guarded)
-    watcher.subscribe("#", qos=2)
+    watcher.subscribe("open/#", "closed/#", qos=2)
     publisher.send_publish("closed/a", b"no", qos=2, packet_id=5)
     publisher.expect(p.PUBREC, packet_id=5, reason_code=NOT_AUTHORIZED)
     publisher.send_publish("open/a", b"yes", qos=2, packet_id=5)
