@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,19 @@ def test_doctor_knows_its_own_broker(fresh_broker: BrokerFactory) -> None:
     assert f"process {broker.pid}" in found["store"]["message"]
     for name in ("listeners.mqtt", "listeners.ws", "http"):
         assert "used by this broker" in found[f"port {name}"]["message"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_serve_raises_the_limit_of_open_files(fresh_broker: BrokerFactory) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        broker = fresh_broker({"limits.connections_max": 700})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    limits = Path(f"/proc/{broker.pid}/limits").read_text().splitlines()
+    files = next(line for line in limits if line.startswith("Max open files"))
+    assert int(files.split()[3]) == min(800, hard)
 
 
 def test_a_backup_of_a_running_broker_can_be_served(

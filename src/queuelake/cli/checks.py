@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from queuelake.cli.serve import FILES_BESIDE_CONNECTIONS
+
 if TYPE_CHECKING:
     from queuelake.settings import Settings
 
 DISK_FREE_BYTES_FAIL = 64 * 1024 * 1024
 DISK_FREE_BYTES_WARN = 1024 * 1024 * 1024
-FILES_BESIDE_CONNECTIONS = 100
 CERTIFICATE_DAYS_WARN = 30
 HOT_MODULE = "queuelake.protocol.decoder"
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -246,7 +247,7 @@ def _files(settings: Settings) -> Check:
     limit = max(soft, hard) if hard != resource.RLIM_INFINITY else hard
     need = settings.limits.connections_max + FILES_BESIDE_CONNECTIONS
     if limit == resource.RLIM_INFINITY or limit >= need:
-        return Check("open files", "ok", f"the limit is {soft}, can be raised to {hard}")
+        return Check("open files", "ok", f"the limit is {soft}, serve raises it up to {hard}")
     message = f"at most {limit}; limits.connections_max = {need - FILES_BESIDE_CONNECTIONS}"
     mend = (
         f"raise it (systemd: LimitNOFILE={need}; shell: ulimit -n {need}), or lower "

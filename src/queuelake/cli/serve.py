@@ -6,6 +6,7 @@ import typer
 
 from queuelake.cli.options import Assignments, Config, DataDir, read_settings
 
+FILES_BESIDE_CONNECTIONS = 100
 EPILOG = """
 Examples:
 
@@ -31,4 +32,19 @@ def serve(config: Config = None, data_dir: DataDir = None, assignments: Assignme
     from queuelake.logs import configure_logging
 
     configure_logging(settings.log)
+    raise_file_limit(settings.limits.connections_max)
     raise typer.Exit(run(settings))
+
+
+def raise_file_limit(connections_max: int) -> None:
+    """Let this process open a file for each connection, as far as the system allows."""
+    import contextlib
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    want = connections_max + FILES_BESIDE_CONNECTIONS if connections_max else hard
+    limit = want if hard == resource.RLIM_INFINITY else min(want, hard)
+    if soft != resource.RLIM_INFINITY and (limit == resource.RLIM_INFINITY or limit > soft):
+        # macOS reports no hard limit and yet refuses more than its own.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
