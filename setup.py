@@ -16,10 +16,15 @@ from setuptools.command.build_ext import build_ext
 
 HOT = (
     "src/queuelake/protocol/*.py",
-    "src/queuelake/storage/chunk.py",
+    "src/queuelake/storage/queue_rows.py",
     "src/queuelake/broker/auth/acl.py",
+    "src/queuelake/broker/auth/filters.py",
+    "src/queuelake/broker/clock.py",
     "src/queuelake/broker/connection.py",
     "src/queuelake/broker/delivery.py",
+    "src/queuelake/broker/inbound.py",
+    "src/queuelake/broker/limits.py",
+    "src/queuelake/broker/metrics.py",
     "src/queuelake/broker/retained.py",
     "src/queuelake/broker/router.py",
     "src/queuelake/broker/runner.py",
@@ -56,8 +61,6 @@ def hot_extensions() -> list[Extension]:
         multi_file=False,
         group_name="queuelake",
     )
-    for extension in extensions:
-        extension.optional = True
     return extensions
 
 

@@ -280,7 +280,9 @@ class Connection:
         elif self.session is None and packet.kind != packets.DISCONNECT:
             raise ProtocolViolationError(f"packet of type {packet.kind} before CONNACK")
         elif packet.kind == packets.PINGREQ:
-            self.send(encoder.PINGRESP)
+            if self.session is not None and self.session.gate <= self.runner.durable:
+                self.pump(self.broker.clock.now_ms())  # what is ready goes before the answer
+            self.answer(encoder.PINGRESP, False)
         elif isinstance(packet, Subscribe):
             subscribe(self, packet)
         elif isinstance(packet, Unsubscribe):

@@ -88,6 +88,7 @@ class Runner:
 
     __slots__ = (
         "_clock",
+        "_committer",
         "_loop",
         "_metrics",
         "_next_chunk",
@@ -96,7 +97,6 @@ class Runner:
         "_sealed_at",
         "_store",
         "_tasks",
-        "_thread",
         "_woken",
         "bytes_max",
         "dirty",
@@ -134,8 +134,8 @@ class Runner:
         self._sealed_at: float = 0.0
         self._next_chunk: int = _first_free_chunk(store)
         self._tasks: SimpleQueue[Group | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._commit_loop, name="commit", daemon=True)
-        self._thread.start()
+        self._committer = threading.Thread(target=self._commit_loop, name="commit", daemon=True)
+        self._committer.start()
 
     # Collecting
 
@@ -369,7 +369,7 @@ class Runner:
     def close(self) -> None:
         """End the commit thread after the group it works on."""
         self._tasks.put(None)
-        self._thread.join()
+        self._committer.join()
 
 
 def encode_cursor(session: Session) -> bytes:
