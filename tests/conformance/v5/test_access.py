@@ -12,8 +12,9 @@ from tests.conformance.conftest import Clients
 from tests.conftest import BrokerFactory
 from tests.harness import packets as p
 from tests.harness.broker import BrokerProcess, package_root
+from tests.harness.packets import Will
 
-BAD_USER_OR_PASSWORD, NOT_AUTHORIZED, BANNED = 0x86, 0x87, 0x8A
+BAD_USER_OR_PASSWORD, NOT_AUTHORIZED, BANNED, QUOTA_EXCEEDED = 0x86, 0x87, 0x8A, 0x97
 
 RULES = """
 [[acl]]
@@ -129,3 +130,45 @@ def test_a_refused_client_does_not_take_a_session_over(
     thief.send(p.connect("mine", username="ann", password="wrong"))
     thief.expect_refused(BAD_USER_OR_PASSWORD, NOT_AUTHORIZED)
     owner.expect_nothing()
+
+
+@pytest.mark.conforms("MQTT-3.1.2-8")
+def test_a_will_is_held_to_the_rules_for_publishing(
+    guarded: BrokerProcess, dial: Clients, clients: Clients
+) -> None:
+    watcher = clients(of=guarded)
+    watcher.subscribe("closed/#", "open/#")
+    for topic in ("closed/will", "open/will"):
+        client = dial(of=guarded)
+        client.send(p.connect(topic, will=Will(topic)))
+        if client.expect(p.CONNACK).reason_code == 0:
+            client.close()
+        else:
+            client.expect_closed()
+    watcher.expect_publish("open/will")
+    watcher.expect_nothing()
+
+
+@pytest.mark.conforms("MQTT-3.1.4-2", "MQTT-3.2.2-7", "MQTT-3.2.2-8")
+def test_a_client_above_the_connection_limit_is_refused(
+    fresh_broker: BrokerFactory, dial: Clients, clients: Clients
+) -> None:
+    broker = fresh_broker({"limits.connections_max": 2})
+    first, second = clients(of=broker), clients(of=broker)
+    third = dial(of=broker)
+    third.send(p.connect("third"))
+    third.expect_refused(0x88, 0x89, QUOTA_EXCEEDED)
+    first.disconnect()
+    second.expect_nothing()
+    clients("third", of=broker).expect_nothing()
+
+
+@pytest.mark.conforms("MQTT-3.8.4-7", "MQTT-3.9.3-2")
+def test_a_subscription_above_the_limit_fails_alone(
+    fresh_broker: BrokerFactory, clients: Clients
+) -> None:
+    client = clients(of=fresh_broker({"limits.subscriptions_per_client_max": 2}))
+    assert client.subscribe("a", "b", "c").reason_codes == [0, 0, QUOTA_EXCEEDED]
+    assert client.subscribe("a", qos=1).reason_codes == [1]
+    client.unsubscribe("b")
+    assert client.subscribe("c").reason_codes == [0]

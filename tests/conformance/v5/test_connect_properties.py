@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -211,3 +212,27 @@ def test_announced_limits_are_the_configured_ones(
     assert connack.properties["receive_maximum"] == 7
     assert connack.properties["topic_alias_maximum"] == 3
     assert connack.properties["maximum_packet_size"] == 2048
+
+
+@pytest.mark.conforms("MQTT-3.1.2-20", "MQTT-3.1.2-22")
+def test_any_packet_keeps_the_connection_alive(clients: Clients, name: str) -> None:
+    client = clients(keepalive=1)
+    for _ in range(4):
+        time.sleep(0.7)
+        client.send_publish(name, b"I am here")
+    client.expect_nothing()
+
+
+@pytest.mark.conforms("MQTT-3.1.2-22")
+def test_messages_to_the_client_do_not_count_as_its_own_packets(
+    clients: Clients, name: str
+) -> None:
+    silent, publisher = clients(keepalive=1), clients()
+    silent.send(p.subscribe(1, [(name, 0)]))
+    silent.expect(p.SUBACK)
+    for _ in range(4):
+        time.sleep(0.7)
+        publisher.publish(name, b"are you here?")
+    while (packet := silent.receive()).type == p.PUBLISH:
+        pass
+    assert (packet.type, packet.reason_code) == (p.DISCONNECT, 0x8D)

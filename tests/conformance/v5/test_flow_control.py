@@ -231,3 +231,14 @@ def test_a_too_large_packet_is_refused_before_its_body_has_come(
     client = clients(of=fresh_broker({"mqtt.packet_size_bytes_max": 2048}))
     client.send(b"\x30" + p.varint(200_000_000))
     client.expect_disconnect(PACKET_TOO_LARGE)
+
+
+@pytest.mark.conforms("MQTT-3.2.2-15", "MQTT-3.14.2-1")
+def test_the_code_arrives_although_the_client_is_still_sending(
+    fresh_broker: BrokerFactory, clients: Clients, name: str
+) -> None:
+    broker = fresh_broker({"mqtt.packet_size_bytes_max": 2048})
+    for _ in range(5):
+        client = clients(of=broker)
+        client.send(p.publish(name, b"x" * 500_000))
+        client.expect_disconnect(PACKET_TOO_LARGE)

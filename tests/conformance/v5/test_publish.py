@@ -249,3 +249,18 @@ def test_an_empty_and_a_large_payload_arrive_whole(clients: Clients, name: str) 
         publisher.publish(name, payload, qos=1)
     for payload in payloads:
         assert subscriber.expect_publish(name).payload == payload
+
+
+@pytest.mark.conforms("MQTT-2.2.2-1", "MQTT-3.3.2-3")
+def test_properties_are_left_out_for_subscribers_of_older_versions(
+    clients: Clients, name: str
+) -> None:
+    older = [clients(version=4), clients(version=3)]
+    for subscriber in older:
+        subscriber.subscribe(name, qos=1)
+    clients().publish(name, b"text", qos=1, properties=PASSED_ON | {"topic_alias": 1})
+    for subscriber in older:
+        message = subscriber.expect_publish(name, b"text", qos=1)
+        assert message.raw == p.publish(
+            name, b"text", qos=1, packet_id=message.packet_id, version=subscriber.version
+        )

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.conformance.conftest import Clients
+from tests.conftest import BrokerFactory
 from tests.harness import packets as p
 from tests.harness.wire import Wire
 
@@ -228,3 +229,72 @@ def test_qos_0_reaches_a_resumed_session_only_while_it_is_connected(
     second.expect_nothing()
     publisher.publish(name, b"online", qos=0)
     second.expect_publish(name, b"online", qos=0)
+
+
+@pytest.mark.conforms("MQTT-3.1.2-5", "MQTT-3.3.4-3", "MQTT-3.8.3-3", "MQTT-3.3.1-13")
+def test_subscriptions_keep_their_options_in_a_resumed_session(clients: Clients, name: str) -> None:
+    first = clients(name, properties=KEPT)
+    identifier = {"subscription_identifier": 321}
+    first.subscribe(name, qos=1, properties=identifier, no_local=True, retain_as_published=True)
+    first.disconnect()
+    second = clients(name, clean=False, properties=KEPT)
+    second.publish(name, b"mine", qos=1)
+    second.expect_nothing()
+    publisher = clients()
+    publisher.publish(name, b"x", qos=2, retain=True)
+    message = second.expect_publish(name, b"x", qos=1, retain=True)
+    assert message.subscription_identifiers == [321]
+    publisher.publish(name, b"", retain=True)
+
+
+@pytest.mark.conforms("MQTT-3.1.4-3", "MQTT-4.4.0-1")
+def test_a_takeover_hands_over_what_was_not_acknowledged(clients: Clients, name: str) -> None:
+    first = clients(name, properties=KEPT)
+    first.subscribe(name, qos=1)
+    publisher = clients()
+    for number in range(5):
+        publisher.publish(name, str(number), qos=1)
+    sent = [first.expect_publish(name, ack=False) for _ in range(5)]
+    second = clients(name, clean=False, properties=KEPT)
+    publisher.publish(name, b"5", qos=1)
+    for message in sent:
+        second.expect_publish(name, message.payload, packet_id=message.packet_id, dup=True)
+    second.expect_publish(name, b"5", dup=False)
+
+
+@pytest.mark.conforms("MQTT-3.1.2-23", "MQTT-4.1.0-2")
+def test_the_expiry_of_the_latest_connect_counts(clients: Clients, name: str) -> None:
+    clients(name, properties=KEPT).disconnect()
+    second = clients(name, clean=False)
+    assert session_present(second)
+    second.disconnect()
+    assert not session_present(clients(name, clean=False))
+
+
+@pytest.mark.conforms("MQTT-3.14.2-1", "MQTT-3.14.4-2")
+def test_a_server_which_stops_says_so(fresh_broker: BrokerFactory, clients: Clients) -> None:
+    broker = fresh_broker()
+    client = clients(of=broker)
+    broker.stop()
+    client.expect_disconnect(0x8B)
+
+
+@pytest.mark.conforms("MQTT-3.1.2-23", "MQTT-3.1.2-5", "MQTT-4.5.0-1")
+def test_a_session_survives_a_restart_of_the_server(
+    fresh_broker: BrokerFactory, clients: Clients, name: str
+) -> None:
+    broker = fresh_broker()
+    first = clients(name, of=broker, properties=KEPT)
+    first.subscribe(name, qos=2, properties={"subscription_identifier": 7})
+    publisher = clients(of=broker)
+    publisher.publish(name, b"held", qos=1)
+    held = first.expect_publish(name, b"held", ack=False)
+    first.close()
+    publisher.publish(name, b"waiting", qos=2, properties={"content_type": "a"})
+    broker.kill()
+    broker.restart()
+    second = clients(name, of=broker, clean=False, properties=KEPT)
+    assert session_present(second)
+    second.expect_publish(name, b"held", packet_id=held.packet_id, dup=True)
+    message = second.expect_publish(name, b"waiting", qos=2)
+    assert message.properties == {"content_type": "a", "subscription_identifier": [7]}
