@@ -169,7 +169,8 @@ class DurableClient:
         return p.acknowledge(p.PUBACK, message.packet_id) if message.qos else b""
 
     def _on_acknowledgement(self, packet: Packet) -> bytes:
-        assert packet.reason_code < 0x80, f"refused: {packet}"
+        # PUBCOMP 0x92 is no refusal: the exchange was complete before the connection was lost.
+        assert packet.reason_code < 0x80 or packet.type == p.PUBCOMP, f"refused: {packet}"
         message = self._pending.get(packet.packet_id)
         if message is None:
             return b""  # the answer to a PUBREL sent twice

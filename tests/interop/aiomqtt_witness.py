@@ -35,7 +35,7 @@ class AiomqttWitness:
     ) -> None:
         self._client = aiomqtt.Client(
             endpoint.host,
-            endpoint.port,
+            endpoint.port or 1,  # paho wants a port for a Unix socket too, and ignores it
             identifier=client_id,
             protocol=aiomqtt.ProtocolVersion(level),
             clean_session=clean if level < 5 else None,
