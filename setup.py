@@ -22,6 +22,7 @@ HOT = (
     "src/queuelake/broker/clock.py",
     "src/queuelake/broker/connection.py",
     "src/queuelake/broker/delivery.py",
+    "src/queuelake/broker/group.py",
     "src/queuelake/broker/inbound.py",
     "src/queuelake/broker/limits.py",
     "src/queuelake/broker/metrics.py",
@@ -29,6 +30,7 @@ HOT = (
     "src/queuelake/broker/router.py",
     "src/queuelake/broker/runner.py",
     "src/queuelake/broker/session.py",
+    "src/queuelake/broker/throttle.py",
 )
 
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, final
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.handshake import Handshake
 from queuelake.broker.inbound import keep_cursor, on_ack, on_publish
-from queuelake.broker.limits import TokenBucket
 from queuelake.broker.metrics import Metrics
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
 from queuelake.broker.subscribing import subscribe, unsubscribe
+from queuelake.broker.throttle import Throttle
 from queuelake.errors import PeerError, ProtocolViolationError
 from queuelake.protocol import encoder, packets, reasons
 from queuelake.protocol.decoder import Decoder
@@ -56,15 +56,12 @@ class Connection:
     """An asyncio protocol (`connection_made`, `data_received`, ...) for one MQTT client."""
 
     __slots__ = (
-        "_bucket",
-        "_byte_bucket",
         "_decoder",
+        "_group",
         "_held",
         "_out",
-        "_read_paused",
         "_sealed",
         "_state",
-        "_transport",
         "_write_paused",
         "_writing",
         "acl",
@@ -80,13 +77,12 @@ class Connection:
         "metrics",
         "peer_ip",
         "peer_port",
-        "published",
-        "published_bytes",
         "request_problem",
         "runner",
         "seen_ms",
         "session",
-        "unconfirmed",
+        "throttle",
+        "transport",
         "username",
         "version",
     )
@@ -98,20 +94,16 @@ class Connection:
         self.runner: Runner = broker.runner
         self.metrics: Metrics = broker.metrics
         self._decoder: Decoder = Decoder(broker.settings.mqtt.packet_size_bytes_max)
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._state: int = WAITING
         self._out: list[bytes] = []
         self._held: list[bytes] = []
         self._sealed: list[bytes] = []
-        self.unconfirmed: int = 0  # bytes of publishes whose answers are held
-        self.published: int = 0  # since the rates were last looked at
-        self.published_bytes: int = 0
+        self._group: int = 0  # the last group which will tell this connection
         self._writing: bool = False
         self._write_paused: bool = False
-        self._read_paused: bool = False
         self.aliases: dict[int, bytes] | None = None
-        self._bucket: TokenBucket | None = broker.message_bucket()
-        self._byte_bucket: TokenBucket | None = broker.byte_bucket()
+        self.throttle: Throttle = Throttle(self)
         self.handshake: Handshake | None = Handshake(self)
         self.session: Session | None = None
         self.acl: ClientAcl | None = None
@@ -129,7 +121,7 @@ class Connection:
     # The network
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
+        self.transport = transport
         self.broker.admit(self, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -156,15 +148,16 @@ class Connection:
                     self._on_packet(packet)
         except PeerError as error:
             self.refuse(error)
-        if self.unconfirmed or self._bucket is not None or self._byte_bucket is not None:
-            self._apply_backpressure(now_ms)
+        self.throttle.check_store()
+        if self.throttle.limited:
+            self.throttle.check_rates(now_ms)
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
         self.leave("lost", False)
-        self._transport = None
+        self.transport = None
         self.broker.dismiss(self)
 
     def pause_writing(self) -> None:
@@ -198,7 +191,7 @@ class Connection:
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         self._out = []
-        transport = self._transport
+        transport = self.transport
         if transport is not None:
             self.metrics.bytes_sent += len(data)
             transport.write(data)
@@ -214,14 +207,18 @@ class Connection:
         """Answer a packet, behind the answers to earlier packets; `durable`: not before the
         group being collected is."""
         if durable or self._held:
-            if not self._held:
-                self.runner.group.holders.append(self)
-                self.runner.wake()
+            self.hold_place()
             self._held.append(data)
         elif self._sealed:
             self._sealed.append(data)
         else:
             self.send(data)
+
+    def hold_place(self) -> None:
+        """Be told when the group being collected is durable."""
+        if self._group != self.runner.number:
+            self._group = self.runner.number
+            self.runner.hold(self)
 
     def seal_held(self) -> None:
         assert not self._sealed
@@ -236,10 +233,8 @@ class Connection:
             self._want_write()
             if self.session is not None:
                 self.runner.touch(self.session)  # its gate may be open now
-        if self.unconfirmed and not self._held:
-            self.unconfirmed = 0
-            if self._read_paused:
-                self.resume_reading()
+        if not self._held:
+            self.throttle.confirmed()
 
     def fail_held(self) -> None:
         """A commit failed: publishers hear it, everybody else waits for the next one."""
@@ -361,81 +356,29 @@ class Connection:
     def _finish(self) -> None:
         """Write what is left, then close; a peer which does not read is cut off."""
         self.flush()
-        transport = self._transport
+        transport = self.transport
         if transport is not None:
             transport.close()
             now_ms = self.broker.clock.now_ms()
             self.broker.timers.arm(now_ms + CLOSE_TIMEOUT_MS, self._abort)
 
     def _abort(self, now_ms: int) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def check_keepalive(self, now_ms: int) -> None:
         if self._state != ONLINE:
             return
         limit_ms = self.keepalive_s * 1500
-        # While we do not read, the silence is ours.
-        if not self._read_paused and now_ms - self.seen_ms >= limit_ms:
+        paused = self.throttle.is_paused()
+        if not paused and now_ms - self.seen_ms >= limit_ms:
             self.close(reasons.KEEP_ALIVE_TIMEOUT, f"nothing heard for {limit_ms / 1000} s")
             return
-        due_ms = (now_ms if self._read_paused else self.seen_ms) + limit_ms
+        due_ms = (now_ms if paused else self.seen_ms) + limit_ms
         self.broker.timers.arm(due_ms, self.check_keepalive)
 
     def client_name(self) -> str:
         return self.session.client_id if self.session is not None else "client"
-
-    # Backpressure
-
-    def _apply_backpressure(self, now_ms: int) -> None:
-        """Stop reading while the store is behind, or while the client is over its rate."""
-        runner = self.runner
-        if self.unconfirmed:
-            limit = self.broker.settings.limits.unconfirmed_bytes_per_client_max
-            if self.unconfirmed > limit or runner.group.bytes > runner.bytes_max:
-                if not self._held:
-                    runner.group.holders.append(self)  # to be told when it is over
-                self._pause_reading()
-        wait_s = self._wait_for_rate(now_ms / 1000)
-        if wait_s > 0:
-            self._pause_reading()
-            self.broker.timers.arm(now_ms + int(wait_s * 1000), self._resume_after_rate)
-
-    def _wait_for_rate(self, now_s: float) -> float:
-        """Seconds until what has been published since the last look is within the rates."""
-        wait_s = 0.0
-        if self._bucket is not None and self.published:
-            wait_s = self._bucket.take(self.published, now_s)
-        if self._byte_bucket is not None and self.published_bytes:
-            wait_s = max(wait_s, self._byte_bucket.take(self.published_bytes, now_s))
-        if wait_s == 0.0:
-            self.published = 0
-            self.published_bytes = 0
-        return wait_s
-
-    def _pause_reading(self) -> None:
-        if self._transport is not None and not self._read_paused:
-            self._read_paused = True
-            self._transport.pause_reading()
-
-    def _resume_after_rate(self, now_ms: int) -> None:
-        wait_s = self._wait_for_rate(now_ms / 1000)
-        if wait_s > 0:
-            self.broker.timers.arm(now_ms + int(wait_s * 1000), self._resume_after_rate)
-        elif self.unconfirmed == 0:
-            self.resume_reading()
-
-    def resume_reading(self) -> None:
-        if self._transport is not None and self._read_paused and self._state != CLOSED:
-            self._read_paused = False
-            self.seen_ms = self.broker.clock.coarse_ms
-            self._transport.resume_reading()
-
-    def pause_for_login(self) -> None:
-        self._pause_reading()
-
-    def transport(self) -> asyncio.Transport | None:
-        return self._transport
 
 
 _CLOSE_NAMES: Final = {

@@ -7,6 +7,7 @@ runs for each message.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from queuelake.broker.auth.acl import Acl, ClientAcl
 from queuelake.broker.auth.authenticator import Authenticator, Identity, Login
 from queuelake.broker.certificates import certificate_user
 from queuelake.broker.clock import SLOT_MS, Clock, TimerWheel
+from queuelake.broker.committer import Committer, CommitThread
 from queuelake.broker.connection import Connection
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.limits import TokenBucket
@@ -48,7 +50,13 @@ LoginDone = Callable[[Identity | None, int, str], None]
 class Broker:
     """One node."""
 
-    def __init__(self, settings: Settings, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        committer: Committer | None = None,
+    ) -> None:
         self.settings = settings
         self.store = store
         self.loop = loop
@@ -59,7 +67,12 @@ class Broker:
         self._acl = Acl(settings.acl, not self.authenticator.configured)
         self._hashing = ThreadPoolExecutor(HASHING_THREADS, "login")
         self.runner = Runner(
-            store, loop, self.clock, self.metrics, settings.storage.group_bytes_max
+            store,
+            committer or CommitThread(store, loop),
+            loop,
+            self.clock,
+            self.metrics,
+            settings.storage.group_bytes_max,
         )
         self.runner.on_rollback = self._restore_retained
         self.retained = Retained(RETAINED_MEMORY_BYTES, self._load_retained)
@@ -223,16 +236,6 @@ class Broker:
         disconnects = self.metrics.disconnects
         disconnects["login_refused"] = disconnects.get("login_refused", 0) + 1
 
-    # Rates
-
-    def message_bucket(self) -> TokenBucket | None:
-        rate = self.settings.limits.publish_rate_per_s_max
-        return TokenBucket(rate, rate) if rate else None
-
-    def byte_bucket(self) -> TokenBucket | None:
-        rate = self.settings.limits.publish_bytes_per_s_max
-        return TokenBucket(rate, rate) if rate else None
-
     # Retained messages
 
     def _load_retained(self, topic: bytes) -> Message | None:
@@ -262,16 +265,22 @@ class Broker:
         self.stopping = True
         for connection in list(self.connections):
             connection.close(reasons.SERVER_SHUTTING_DOWN, "the broker is shutting down")
-        while self.runner.has_work() and not self.runner.failure:
-            await asyncio.sleep(0.005)
+        await self._written()
         if self._turning is not None:
             self._turning.cancel()
         self.runner.close()
         self._hashing.shutdown(wait=False, cancel_futures=True)
         for connection in list(self.connections):
-            transport = connection.transport()
-            if transport is not None:
-                transport.abort()
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    async def _written(self) -> None:
+        """Wait until everything collected so far is durable, or the store has failed."""
+        while self.runner.has_work() and not self.runner.failure:
+            done = asyncio.Event()
+            self.runner.after_durable(done.set)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), 1.0)
 
 
 @final

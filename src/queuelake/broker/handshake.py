@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from queuelake.broker.auth.authenticator import Identity, Login
 from queuelake.broker.session import Session
+from queuelake.broker.throttle import LOGIN
 from queuelake.errors import ProtocolViolationError, RefusedError
 from queuelake.protocol import encoder, reasons
 from queuelake.protocol import properties as p
@@ -62,7 +63,7 @@ class Handshake:
             if authenticator.is_quick(login):
                 self._accept(authenticator.authenticate(login))
             else:
-                connection.pause_for_login()
+                connection.throttle.pause(LOGIN)
                 connection.broker.authenticate_in_thread(login, self._authenticated)
         except RefusedError as error:
             self._refuse(error.reason_code, str(error))
@@ -80,7 +81,7 @@ class Handshake:
         except RefusedError as error:
             self._refuse(error.reason_code, str(error))
             return
-        connection.resume_reading()
+        connection.throttle.resume(LOGIN)
         connection.process()
 
     def _check(self, connect: Connect) -> None:
@@ -124,7 +125,8 @@ class Handshake:
     def _step(self, data: bytes) -> None:
         connection = self._connection
         exchange = self._exchange
-        assert exchange is not None and self._login is not None
+        assert exchange is not None
+        assert self._login is not None
         try:
             answer = exchange.step(data)
         except RefusedError:

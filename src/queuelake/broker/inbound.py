@@ -33,8 +33,8 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         raise ProtocolViolationError("PUBLISH before CONNECT")
     qos = packet.qos
     connection.metrics.received[qos] += 1
-    connection.published += 1
-    connection.published_bytes += len(packet.body)
+    if connection.throttle.limited:
+        connection.throttle.published(len(packet.body))
     topic = packet.topic
     if packet.alias or not topic:
         topic = _resolve_alias(connection, packet)
@@ -61,7 +61,7 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
     count = delivery.publish(message, session)
     durable = delivery.stored
     if durable:
-        connection.unconfirmed += len(packet.body)
+        connection.throttle.unconfirmed(len(packet.body))
     if qos == 0:
         return
     if qos == 1:

@@ -14,27 +14,20 @@ to learn about (subscriptions, settlements) stays held back and is written with 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, final
 
 from queuelake.broker.clock import Clock
+from queuelake.broker.committer import Committer
+from queuelake.broker.group import Group
 from queuelake.broker.metrics import Metrics
 from queuelake.broker.session import Outgoing, Session
-from queuelake.errors import StorageError
 from queuelake.protocol.message import Message
 from queuelake.storage import api, records
-from queuelake.storage.api import Batch, Store
-from queuelake.storage.queue_rows import (
-    ROW_ENTRIES_MAX,
-    ChunkWriter,
-    put_row,
-    read_queue,
-    u64,
-)
+from queuelake.storage.api import Store
+from queuelake.storage.queue_rows import read_queue, u64
 
 if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
@@ -43,43 +36,6 @@ log = logging.getLogger("queuelake.runner")
 
 REFILL_BYTES = 128 * 1024
 RETRY_S = 1.0
-
-
-@final
-class Group:
-    """What happened since the last seal."""
-
-    __slots__ = (
-        "after",
-        "batch",
-        "bytes",
-        "cursors",
-        "holders",
-        "marks",
-        "messages",
-        "retained",
-        "sessions",
-    )
-
-    def __init__(self) -> None:
-        self.batch: Batch = Batch()
-        self.messages: list[Message] = []
-        self.sessions: list[Session] = []  # those with new entries in `storing`
-        self.cursors: list[Session] = []  # those whose cursor changed
-        self.holders: list[Connection] = []  # connections with answers held back
-        self.retained: list[bytes] = []  # topics whose retained message changed
-        self.after: list[Callable[[], None]] = []  # called when durable
-        self.marks: list[tuple[Session, int, int]] = []  # session, its last sequence, bytes
-        self.bytes: int = 0
-
-    def is_empty(self) -> bool:
-        return (
-            not self.messages
-            and not self.cursors
-            and not self.holders
-            and not self.after
-            and self.batch.is_empty()
-        )
 
 
 @final
@@ -96,13 +52,12 @@ class Runner:
         "_sealed",
         "_sealed_at",
         "_store",
-        "_tasks",
         "_woken",
-        "bytes_max",
         "dirty",
         "durable",
         "failure",
         "group",
+        "group_bytes_max",
         "number",
         "on_rollback",
         "writers",
@@ -111,6 +66,7 @@ class Runner:
     def __init__(
         self,
         store: Store,
+        committer: Committer,
         loop: AbstractEventLoop,
         clock: Clock,
         metrics: Metrics,
@@ -120,7 +76,7 @@ class Runner:
         self._loop: AbstractEventLoop = loop
         self._clock: Clock = clock
         self._metrics: Metrics = metrics
-        self.bytes_max: int = group_bytes_max
+        self.group_bytes_max: int = group_bytes_max
         self.group: Group = Group()
         self.number: int = 1  # of the group being collected
         self.durable: int = 0  # of the last group which is durable
@@ -133,9 +89,7 @@ class Runner:
         self._sealed: Group | None = None
         self._sealed_at: float = 0.0
         self._next_chunk: int = _first_free_chunk(store)
-        self._tasks: SimpleQueue[Group | None] = SimpleQueue()
-        self._committer = threading.Thread(target=self._commit_loop, name="commit", daemon=True)
-        self._committer.start()
+        self._committer: Committer = committer
 
     # Collecting
 
@@ -174,6 +128,11 @@ class Runner:
             session.cursor_dirty = True
             self.group.cursors.append(session)
             self.wake()
+
+    def hold(self, connection: Connection) -> None:
+        """Tell the connection when this group is durable, or has failed."""
+        self.group.holders.append(connection)
+        self.wake()
 
     def put(self, table: int, key: bytes, value: bytes) -> None:
         self.group.batch.put(table, key, value)
@@ -259,45 +218,14 @@ class Runner:
 
     def _seal(self) -> None:
         group = self.group
-        batch = group.batch
-        if group.messages:
-            writer = ChunkWriter(batch, self._next_chunk)
-            for message in group.messages:
-                writer.add(message)
-            self._next_chunk = writer.finish()
-            for session in group.sessions:
-                if session.storing is not None and session.persistent:
-                    size = _put_rows(batch, session.id, session.storing, writer.places)
-                    group.marks.append((session, session.storing[-1].seq, size))
-                session.storing = None
-        for session in group.cursors:
-            session.cursor_dirty = False
-            if session.persistent:
-                batch.put(api.CURSORS, u64(session.id), encode_cursor(session))
-                batch.trim(session.id, session.settled_seq)
+        self._next_chunk = group.seal(self._next_chunk)
         for connection in group.holders:
             connection.seal_held()
         self._sealed = group
         self._sealed_at = time.monotonic()
         self.group = Group()
         self.number += 1
-        self._tasks.put(group)
-
-    def _commit_loop(self) -> None:
-        """The commit thread. Its only words to the loop are the outcome."""
-        while (group := self._tasks.get()) is not None:
-            failure = ""
-            try:
-                self._store.commit(group.batch)
-            except StorageError as error:
-                failure = str(error)
-            except Exception as error:  # a bug in the store must not end the thread silently
-                log.exception("commit thread")
-                failure = f"internal error: {error!r}"
-            try:
-                self._loop.call_soon_threadsafe(self._committed, failure)
-            except RuntimeError:
-                return  # the loop is closed: nobody is left to be told
+        self._committer.submit(group.batch, self._committed)
 
     def _committed(self, failure: str) -> None:
         group = self._sealed
@@ -368,37 +296,7 @@ class Runner:
 
     def close(self) -> None:
         """End the commit thread after the group it works on."""
-        self._tasks.put(None)
-        self._committer.join()
-
-
-def encode_cursor(session: Session) -> bytes:
-    return records.encode(
-        records.Cursor(
-            session.settled_seq,
-            session.sent_seq,
-            sorted(session.settled),
-            sorted(session.released),
-            sorted(session.inbound),
-        )
-    )
-
-
-def _put_rows(
-    batch: Batch, session_id: int, entries: list[Outgoing], places: list[tuple[int, int]]
-) -> int:
-    total = 0
-    for start in range(0, len(entries), ROW_ENTRIES_MAX):
-        part = entries[start : start + ROW_ENTRIES_MAX]
-        rows: list[tuple[int, bytes, bytes, int, int]] = []
-        size = 0
-        for entry in part:
-            chunk_id, place = places[entry.message.place]
-            rows.append((entry.first, entry.ids, entry.shared, chunk_id, place))
-            size += entry.message.size()
-        put_row(batch, session_id, part[0].seq, size, rows)
-        total += size
-    return total
+        self._committer.close()
 
 
 def _first_free_chunk(store: Store) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import final
 
 from queuelake.broker.clock import Clock, Timer, TimerWheel
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session, Subscription
+from queuelake.protocol.message import Message
 from queuelake.protocol.packets import SubscribeItem
 from queuelake.protocol.topics import is_shared, split_shared
 from queuelake.storage import api, records
@@ -157,7 +159,8 @@ class Sessions:
             if member is not None:
                 self._delivery.offer_shared(member, message)
 
-    def _unsettled(self, session: Session):  # type: ignore[no-untyped-def]
+    def _unsettled(self, session: Session) -> Iterator[tuple[bytes, int, bool, Message]]:
+        """Shared filter, first byte, whether it was sent, and the message of each entry."""
         if not session.persistent:
             for entry in session.inflight.values():
                 yield entry.shared, entry.first, True, entry.message

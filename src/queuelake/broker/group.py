@@ -1,0 +1,101 @@
+"""A commit group: what happened since the last seal, and its rows in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+from queuelake.broker.session import Outgoing, Session
+from queuelake.protocol.message import Message
+from queuelake.storage import api, records
+from queuelake.storage.api import Batch
+from queuelake.storage.queue_rows import ROW_ENTRIES_MAX, ChunkWriter, put_row, u64
+
+if TYPE_CHECKING:
+    from queuelake.broker.connection import Connection
+
+
+@final
+class Group:
+    """What happened since the last seal."""
+
+    __slots__ = (
+        "after",
+        "batch",
+        "bytes",
+        "cursors",
+        "holders",
+        "marks",
+        "messages",
+        "retained",
+        "sessions",
+    )
+
+    def __init__(self) -> None:
+        self.batch: Batch = Batch()
+        self.messages: list[Message] = []
+        self.sessions: list[Session] = []  # those with new entries in `storing`
+        self.cursors: list[Session] = []  # those whose cursor changed
+        self.holders: list[Connection] = []  # connections with answers held back
+        self.retained: list[bytes] = []  # topics whose retained message changed
+        self.after: list[Callable[[], None]] = []  # called when durable
+        self.marks: list[tuple[Session, int, int]] = []  # session, its last sequence, bytes
+        self.bytes: int = 0
+
+    def is_empty(self) -> bool:
+        return (
+            not self.messages
+            and not self.cursors
+            and not self.holders
+            and not self.after
+            and self.batch.is_empty()
+        )
+
+    def seal(self, next_chunk: int) -> int:
+        """Turn what was collected into rows of the batch; returns the next free chunk id."""
+        batch = self.batch
+        if self.messages:
+            writer = ChunkWriter(batch, next_chunk)
+            for message in self.messages:
+                writer.add(message)
+            next_chunk = writer.finish()
+            for session in self.sessions:
+                if session.storing is not None and session.persistent:
+                    size = _put_rows(batch, session.id, session.storing, writer.places)
+                    self.marks.append((session, session.storing[-1].seq, size))
+                session.storing = None
+        for session in self.cursors:
+            session.cursor_dirty = False
+            if session.persistent:
+                batch.put(api.CURSORS, u64(session.id), encode_cursor(session))
+                batch.trim(session.id, session.settled_seq)
+        return next_chunk
+
+
+def encode_cursor(session: Session) -> bytes:
+    return records.encode(
+        records.Cursor(
+            session.settled_seq,
+            session.sent_seq,
+            sorted(session.settled),
+            sorted(session.released),
+            sorted(session.inbound),
+        )
+    )
+
+
+def _put_rows(
+    batch: Batch, session_id: int, entries: list[Outgoing], places: list[tuple[int, int]]
+) -> int:
+    total = 0
+    for start in range(0, len(entries), ROW_ENTRIES_MAX):
+        part = entries[start : start + ROW_ENTRIES_MAX]
+        rows: list[tuple[int, bytes, bytes, int, int]] = []
+        size = 0
+        for entry in part:
+            chunk_id, place = places[entry.message.place]
+            rows.append((entry.first, entry.ids, entry.shared, chunk_id, place))
+            size += entry.message.size()
+        put_row(batch, session_id, part[0].seq, size, rows)
+        total += size
+    return total
