@@ -279,7 +279,7 @@ def test_a_server_which_stops_says_so(fresh_broker: BrokerFactory, clients: Clie
     client.expect_disconnect(0x8B)
 
 
-@pytest.mark.conforms("MQTT-3.1.2-23", "MQTT-3.1.2-5", "MQTT-4.5.0-1")
+@pytest.mark.conforms("MQTT-3.1.2-23", "MQTT-3.1.2-5", "MQTT-3.3.1-1", "MQTT-4.4.0-1")
 def test_a_session_survives_a_restart_of_the_server(
     fresh_broker: BrokerFactory, clients: Clients, name: str
 ) -> None:
@@ -289,7 +289,7 @@ def test_a_session_survives_a_restart_of_the_server(
     publisher = clients(of=broker)
     publisher.publish(name, b"held", qos=1)
     held = first.expect_publish(name, b"held", ack=False)
-    first.close()
+    first.disconnect()
     publisher.publish(name, b"waiting", qos=2, properties={"content_type": "a"})
     broker.kill()
     broker.restart()
