@@ -1,8 +1,14 @@
 """The store on LMDB: one directory, one writer, readers in any process.
 
 A batch is applied in one write transaction by the thread which calls `commit`. When the map is
-full the transaction is aborted, the map grows, and the batch is applied again. The data directory
-belongs to one broker: a lock file held for the whole life of the process says so.
+full the transaction is aborted, the map grows, and the batch is applied again. The map moves only
+while no view is open, so views are short; a new view never waits for one which is open.
+
+Deleting needs free pages too. When the map has its full size the last part of it is kept for that:
+messages are refused first, and what clients settle makes room again.
+
+The data directory belongs to one broker: a lock file held for the whole life of the process says
+so.
 """
 
 from __future__ import annotations
@@ -18,13 +24,14 @@ import lmdb
 
 from queuelake.errors import StorageError, StoreFormatError, StoreLockedError
 from queuelake.settings import Storage
-from queuelake.storage.api import FORMAT_VERSION, META, TABLE_NAMES, Batch
+from queuelake.storage.api import FORMAT_VERSION, MESSAGES, META, RETAINED, TABLE_NAMES, Batch
 from queuelake.storage.queue_rows import trim_rows
 
 if TYPE_CHECKING:
     from lmdb import _Database
 
 _FORMAT_KEY = b"format"
+_RESERVE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class LmdbStore:
@@ -62,6 +69,8 @@ class LmdbStore:
             try:
                 with self._env.begin(write=True) as transaction:
                     self._apply(_LmdbTransaction(transaction, self._tables), batch)
+                    if batch.tables[MESSAGES] or batch.tables[RETAINED]:
+                        self._refuse_if_full(transaction)
                 return
             except lmdb.MapFullError:
                 self._grow()
@@ -82,11 +91,23 @@ class LmdbStore:
         for session_id, upto in batch.trims.items():
             trim_rows(transaction, session_id, upto)
 
+    def _refuse_if_full(self, transaction: lmdb.Transaction) -> None:
+        limit = self._settings.map_size_bytes_max
+        if self._env.info()["map_size"] < limit:
+            return
+        pages = 0
+        for table in self._tables:
+            stat = transaction.stat(table)
+            pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        reserve = min(_RESERVE_BYTES_MAX, limit // 8)
+        if pages * stat["psize"] > limit - reserve:
+            raise _full(limit)
+
     def _grow(self) -> None:
         size = self._env.info()["map_size"]
         limit = self._settings.map_size_bytes_max
         if size >= limit:
-            raise StorageError(f"store has reached storage.map_size_bytes_max = {limit} bytes")
+            raise _full(limit)
         with self._resize:
             self._resize.wait_for(lambda: self._readers == 0)
             self._env.set_mapsize(min(limit, size * 2))
@@ -99,12 +120,15 @@ class LmdbStore:
             self._readers += 1
         try:
             return self._env.begin(buffers=False)
-        except lmdb.MapResizedError:
-            self._env.set_mapsize(0)
-            return self._env.begin(buffers=False)
+        except lmdb.Error as error:
+            self._reader_left()
+            raise StorageError(f"store cannot be read: {error}") from error
 
     def end_read(self, transaction: lmdb.Transaction) -> None:
         transaction.abort()
+        self._reader_left()
+
+    def _reader_left(self) -> None:
         with self._resize:
             self._readers -= 1
             self._resize.notify_all()
@@ -192,6 +216,10 @@ class _LmdbView:
         assert self._transaction is not None
         self._store.end_read(self._transaction)
         self._transaction = None
+
+
+def _full(limit: int) -> StorageError:
+    return StorageError(f"store has reached storage.map_size_bytes_max = {limit} bytes")
 
 
 def _used_bytes(path: Path) -> int:
