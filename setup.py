@@ -25,6 +25,7 @@ HOT = (
     "src/queuelake/broker/group.py",
     "src/queuelake/broker/inbound.py",
     "src/queuelake/broker/limits.py",
+    "src/queuelake/broker/line.py",
     "src/queuelake/broker/metrics.py",
     "src/queuelake/broker/retained.py",
     "src/queuelake/broker/router.py",

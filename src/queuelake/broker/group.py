@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
-from queuelake.broker.session import Outgoing, Session
+from queuelake.broker.line import Outgoing
+from queuelake.broker.session import Session
 from queuelake.protocol.message import Message
 from queuelake.storage import api, records
 from queuelake.storage.api import Batch

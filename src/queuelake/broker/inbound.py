@@ -172,7 +172,7 @@ def _on_pubrec(connection: Connection, session: Session, packet: Ack) -> None:
 
 def _settled(connection: Connection, session: Session) -> None:
     keep_cursor(connection, session)
-    if session.queue or session.wants_refill():
+    if not session.queue.is_empty() or session.wants_refill():
         connection.runner.touch(session)
 
 

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, final
 from queuelake.broker.clock import Clock
 from queuelake.broker.committer import Committer
 from queuelake.broker.group import Group
+from queuelake.broker.line import Outgoing
 from queuelake.broker.metrics import Metrics
-from queuelake.broker.session import Outgoing, Session
+from queuelake.broker.session import Session
 from queuelake.protocol.message import Message
 from queuelake.storage import api, records
 from queuelake.storage.api import Store
@@ -195,7 +196,7 @@ class Runner:
                     connection.pump(now_ms)
                     if settled != session.unsettled and session.persistent:
                         self.store_cursor(session)  # something expired or was too large
-                    if session.wants_refill() and not session.queue:
+                    if session.wants_refill() and session.queue.is_empty():
                         self.touch(session)
         writers = self.writers
         if writers:

@@ -14,11 +14,9 @@ is away, or slower than its share of memory, messages stay in the store until th
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import mypyc_attr
-
+from queuelake.broker.line import Line, Outgoing
 from queuelake.protocol.encoder import PUBREL_HEAD
 from queuelake.protocol.message import DUP_FLAG, FIRST_BYTE, PACKET_IDS, RETAIN_FLAG, Message
 from queuelake.protocol.packets import V5
@@ -28,26 +26,6 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
 
 PACKET_ID_MAX: Final = 65535
-ENTRY_OVERHEAD_BYTES: Final = 200  # what an entry costs in memory besides its message
-
-
-@final
-@mypyc_attr(acyclic=True)
-class Outgoing:
-    """One message on its way to one session."""
-
-    __slots__ = ("after", "dup", "first", "ids", "message", "released", "seq", "shared", "size")
-
-    def __init__(self, message: Message, first: int, ids: bytes, shared: bytes, seq: int) -> None:
-        self.message: Message = message
-        self.first: int = first  # first byte of the PUBLISH: QoS and retain
-        self.ids: bytes = ids  # encoded subscription identifiers
-        self.shared: bytes = shared  # the shared subscription it came through, if any
-        self.seq: int = seq  # 0 for QoS 0
-        self.after: int = 0  # QoS 0: the last sequence in line when this came
-        self.dup: bool = False
-        self.released: bool = False  # QoS 2: PUBREC has come, PUBREL is the next step
-        self.size: int = ENTRY_OVERHEAD_BYTES + len(message.body)
 
 
 @final
@@ -138,8 +116,8 @@ class Session:
         self.alias_max: int = 0
         self._aliases: dict[bytes, int] | None = None
         # The way out; the picture above says what the sequences mean.
-        self.queue: deque[Outgoing] = deque()
-        self.express: deque[Outgoing] = deque()  # QoS 0: waits for no acknowledgement
+        self.queue: Line = Line()
+        self.express: Line = Line()  # QoS 0: waits for no acknowledgement
         self.inflight: dict[int, Outgoing] = {}
         self.memory_bytes: int = 0
         self.next_seq: int = 1
@@ -214,8 +192,8 @@ class Session:
     def spill(self) -> None:
         """Memory is used up: leave what is not yet sent to the store."""
         assert self.persistent
-        while self.queue:
-            entry = self.queue.pop()
+        while not self.queue.is_empty():
+            entry = self.queue.take_last()
             self.memory_bytes -= entry.size
             self.tail_seq = entry.seq - 1
 
@@ -227,7 +205,7 @@ class Session:
 
     def roll_back(self) -> None:
         """A commit failed: entries which are not durable were never accepted."""
-        self.queue = deque([entry for entry in self.queue if entry.seq <= self.durable_seq])
+        self.queue.keep_upto(self.durable_seq)
         self.memory_bytes = sum([entry.size for entry in self.queue])
         self.memory_bytes += sum([entry.size for entry in self.express])
         lost = self.next_seq - 1 - self.durable_seq
@@ -261,17 +239,18 @@ class Session:
         QoS 0 keeps its place among the others, but never waits for an acknowledgement.
         """
         queue = self.queue
+        express = self.express
         inflight = self.inflight
-        while queue:
-            entry = queue[0]
+        while not queue.is_empty():
+            entry = queue.first()
             seq = entry.seq
-            if self.express and self.express[0].after < seq:
-                self._send(self.express.popleft(), 0, out, now_ms, sent)
+            if not express.is_empty() and express.first().after < seq:
+                self._send(express.take_first(), 0, out, now_ms, sent)
                 continue
             packet_id = (seq - 1) % PACKET_ID_MAX + 1
             if seq > self.durable_seq or len(inflight) >= self.window or packet_id in inflight:
                 break
-            queue.popleft()
+            queue.take_first()
             if entry.released:
                 self.memory_bytes -= entry.size
                 inflight[packet_id] = entry
@@ -280,8 +259,8 @@ class Session:
                 inflight[packet_id] = entry
                 if seq > self.sent_seq:
                     self.sent_seq = seq
-        while self.express:
-            self._send(self.express.popleft(), 0, out, now_ms, sent)
+        while not express.is_empty():
+            self._send(express.take_first(), 0, out, now_ms, sent)
 
     def _send(
         self, entry: Outgoing, packet_id: int, out: list[bytes], now_ms: int, sent: list[int]
