@@ -151,6 +151,7 @@ def test_a_payload_of_one_megabyte_arrives_whole(
     assert subscriber.next_message() == Message(f"{prefix}/large", payload, qos, False)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("publishing", MIXED)
 @pytest.mark.parametrize("subscribing", MIXED)
 def test_levels_and_libraries_mix(

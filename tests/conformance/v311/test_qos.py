@@ -8,6 +8,8 @@ from tests.conformance.v311.conftest import Client
 from tests.conformance.v311.reading import drain
 from tests.harness import packets as p
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.mark.conforms311("MQTT-4.3.1-1")
 def test_qos_0_is_delivered_once_with_dup_0(client: Client, name: str) -> None:

@@ -10,6 +10,8 @@ from tests.harness import packets as p
 from tests.harness.packets import Packet
 from tests.harness.wire import Wire
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture(autouse=True)
 def _forget_session(raw: Raw, name: str) -> None:

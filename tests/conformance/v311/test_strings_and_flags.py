@@ -8,6 +8,8 @@ from tests.conformance.v311.conftest import Client, Raw
 from tests.harness import packets as p
 from tests.harness.packets import Will
 
+pytestmark = pytest.mark.smoke
+
 ILL_FORMED = [b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xc0\xaf", b"\xf5\x80\x80\x80"]
 RESERVED_FLAGS = [(p.PUBACK, 0), (p.PUBREC, 0), (p.PUBREL, 2), (p.PUBCOMP, 0)]
 
