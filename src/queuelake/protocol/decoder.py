@@ -2,8 +2,9 @@
 
 `feed` only keeps bytes; `next_packet` returns one whole packet, or None when more bytes are needed.
 A packet longer than the limit is refused as soon as its length is known, before its bytes arrive,
-and the bytes of a long packet are joined once, when the last of them is there. The first packet
-must be a CONNECT; it decides which protocol level all later packets are read with.
+and the bytes of a long packet are collected, not joined with each read: neither its work nor its
+memory grows with the number of pieces. The first packet must be a CONNECT; it decides which
+protocol level all later packets are read with.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from queuelake.protocol.wire import Reader
 class Decoder:
     """The packets of one connection."""
 
-    __slots__ = ("_at", "_data", "_limit", "_missing", "_parts", "_poisoned", "offered", "version")
+    __slots__ = ("_at", "_data", "_limit", "_missing", "_poisoned", "_rest", "offered", "version")
 
     def __init__(self, packet_size_max: int) -> None:
         self.version: int = 0  # 0 until CONNECT has been read
@@ -30,20 +31,27 @@ class Decoder:
         self._limit: int = packet_size_max
         self._data: bytes = b""
         self._at: int = 0
-        self._parts: list[bytes] | None = None  # pieces of one packet which is not yet whole
-        self._missing: int = 0  # bytes until it is
+        self._missing: int = 0  # bytes until the packet which begins in `_data` is whole
+        self._rest: bytearray | None = None  # what came behind `_data`, when two reads were too few
         self._poisoned: bool = False
 
     def feed(self, data: bytes) -> None:
         """Take what the network brought."""
-        parts = self._parts
-        if parts is not None:
-            parts.append(data)
+        if self._missing > 0:
             self._missing -= len(data)
+            rest = self._rest
             if self._missing > 0:
+                if rest is None:
+                    self._rest = bytearray(data)
+                else:
+                    rest += data
                 return
-            data = b"".join(parts)
-            self._parts = None
+            if rest is None:  # the usual case: a packet on the border of two reads
+                data = self._data + data
+            else:
+                data = b"".join((self._data, rest, data))
+                self._rest = None
+            self._missing = 0
         elif self._at < len(self._data):
             data = self._data[self._at :] + data
         self._data = data
@@ -57,7 +65,7 @@ class Decoder:
         """
         if self._poisoned:
             raise MalformedPacketError("bytes after a malformed packet")
-        if self._parts is not None:
+        if self._missing > 0:
             return None
         data = self._data
         at = self._at
@@ -102,11 +110,8 @@ class Decoder:
         missing = end - len(self._data)
         if missing <= 0:
             return True
-        # All that is here belongs to this packet: keep it as the first piece.
-        self._parts = [self._data[self._at :] if self._at else self._data]
+        self._forget_consumed()  # all that stays is the first piece of this packet
         self._missing = missing
-        self._data = b""
-        self._at = 0
         return False
 
     def _forget_consumed(self) -> None:

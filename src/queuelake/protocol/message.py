@@ -21,6 +21,7 @@ PACKET_IDS: Final[list[bytes]] = [number.to_bytes(2, "big") for number in range(
 FIRST_BYTE: Final = 0x30  # PUBLISH, QoS 0
 RETAIN_FLAG: Final = 0x01
 DUP_FLAG: Final = 0x08
+EXPIRY_S_MAX: Final = 0xFFFFFFFF
 
 
 @final
@@ -105,7 +106,8 @@ class Message:
         own = self.properties()
         if self.expires_ms:
             at = self.expiry_at - (self.payload_at - len(own))
-            left_s = max(0, (self.expires_ms - now_ms + 999) // 1000)
+            # The clock may stand before `ts_ms` after a restart: more than 32 bits can be left.
+            left_s = min(max(0, (self.expires_ms - now_ms + 999) // 1000), EXPIRY_S_MAX)
             own = own[:at] + left_s.to_bytes(4, "big") + own[at + 4 :]
         parts = [PACKET_IDS[len(topic)], topic]
         if first & 6:
