@@ -72,7 +72,6 @@ class Mqtt(Section, frozen=True):
     qos_max: Annotated[int, Meta(ge=0, le=2)] = 2
     topic_levels_max: Annotated[int, Meta(ge=1, le=65535)] = 128
     response_information: str = ""
-    queue_qos0_offline: bool = False
 
 
 class Limits(Section, frozen=True):
@@ -196,7 +195,8 @@ def load_settings(path: str | None, environ: Mapping[str, str], assignments: lis
 
 
 def authentication_configured(settings: Settings) -> bool:
-    """True when there is something to check a client against: without it everybody is anonymous."""
+    """True when there is something to check a client against: without it everybody is anonymous,
+    but for those who show a certificate."""
     auth = settings.auth
     jwt = auth.jwt
     return any(

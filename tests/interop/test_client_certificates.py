@@ -143,7 +143,8 @@ def test_sighup_reloads_certificates_and_drops_nobody(
     fresh_broker: BrokerFactory, authority: Authority
 ) -> None:
     first = authority.server()
-    broker = fresh_broker(_settings(authority, first, "cn"))
+    rules = '[[acl]]\npermission = "allow"\nusername = "alice"\ntopics = ["#"]\n'
+    broker = fresh_broker(_settings(authority, first, "cn"), config=rules)
     context = _context(authority, authority.client("alice"))
     with _wire(broker, context) as staying, broker.client(4) as plain:
         staying.connect("staying")

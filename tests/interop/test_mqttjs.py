@@ -1,4 +1,4 @@
-"""MQTT.js over TCP and WebSocket; the package is installed by npm into pytest's cache."""
+"""MQTT.js over TCP and WebSocket; npm installs the package into the virtual environment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,12 @@ INSTALL_TIMEOUT_S = 180
 
 
 @pytest.fixture(scope="session")
-def modules(request: pytest.FixtureRequest) -> Path:
+def modules() -> Path:
     """A node_modules folder with MQTT.js; kept for the next run."""
     if shutil.which("npm") is None or shutil.which("node") is None:
         pytest.skip("npm and node are not installed")
-    folder = request.config.cache.mkdir("mqttjs")
+    folder = Path(sys.prefix) / "mqttjs"
+    folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         # Several processes of one test run come here at the same time.
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -176,6 +176,10 @@ class Connection:
         session.pump(self._out, now_ms, self.metrics.sent)
         if self._out:
             self._want_write()
+        if session.stuck_id:
+            # It gets that message once more when it comes back, and can go on.
+            problem = f"packet {session.stuck_id} is unacknowledged since 65534 others"
+            self.close(reasons.IMPLEMENTATION_SPECIFIC_ERROR, problem)
 
     def _want_write(self) -> None:
         if not self._writing:

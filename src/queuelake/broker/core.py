@@ -64,7 +64,8 @@ class Broker:
         self.timers = TimerWheel(self.clock.now_ms())
         self.metrics = Metrics()
         self.authenticator = Authenticator(settings)
-        self._acl = Acl(settings.acl, not self.authenticator.configured)
+        self._acl = Acl(settings.acl, False)
+        self._anonymous_acl = Acl(settings.acl, not self.authenticator.configured)
         self._hashing = ThreadPoolExecutor(HASHING_THREADS, "login")
         self.runner = Runner(
             store,
@@ -176,7 +177,9 @@ class Broker:
         self._hashing.submit(work)
 
     def acl_for(self, connection: Connection, client_id: str, identity: Identity) -> ClientAcl:
-        return self._acl.for_client(
+        # Whoever has a name needs a rule; without users, nobody in particular may do everything.
+        acl = self._anonymous_acl if identity.username is None else self._acl
+        return acl.for_client(
             client_id, identity.username, connection.peer_ip, identity.platform, identity.rules
         )
 

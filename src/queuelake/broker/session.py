@@ -93,6 +93,7 @@ class Session:
         "settled_seq",
         "storing",
         "storing_bytes",
+        "stuck_id",
         "subscriptions",
         "tail_seq",
         "unsettled",
@@ -131,6 +132,7 @@ class Session:
         self.queued_bytes: int = 0  # of what is durable
         self.storing_bytes: int = 0  # of what is not yet
         self.dropped: int = 0
+        self.stuck_id: int = 0  # not acknowledged while all other packet ids came and went
         self.gate: int = 0  # nothing is sent before this commit group is durable
         # Marks of the runner: is this session in one of its lists already?
         self.dirty: bool = False
@@ -145,6 +147,7 @@ class Session:
         self.alias_max = alias_max
         self._aliases = None
         self.disconnected_ms = 0
+        self.stuck_id = 0
         self._forget_memory()
 
     def detach(self, now_ms: int) -> None:
@@ -248,7 +251,10 @@ class Session:
                 self._send(express.take_first(), 0, out, now_ms, sent)
                 continue
             packet_id = (seq - 1) % PACKET_ID_MAX + 1
-            if seq > self.durable_seq or len(inflight) >= self.window or packet_id in inflight:
+            if seq > self.durable_seq or len(inflight) >= self.window:
+                break
+            if packet_id in inflight:
+                self.stuck_id = packet_id
                 break
             queue.take_first()
             if entry.released:

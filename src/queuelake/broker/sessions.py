@@ -128,6 +128,7 @@ class Sessions:
             return
         session.detach(now_ms)
         self._save(session)
+        self._runner.store_cursor(session)  # how far it was sent decides who gets DUP
         self._arm_expiry(session, now_ms)
 
     def end(self, session: Session) -> None:
