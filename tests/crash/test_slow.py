@@ -137,7 +137,10 @@ def test_a_persistent_subscriber_which_read_nothing_gets_everything_later(
         deaf.subscribe("flood/#", qos=1)
         publisher.connect("publisher")
         for number in range(count):
-            publisher.publish("flood/t", b"%d" % number + bytes(1000), qos=1)
+            publisher.send_publish("flood/t", b"%d" % number + bytes(1000), qos=1)
+            if number % 100 == 99:
+                for _ in range(100):
+                    publisher.expect(p.PUBACK)
     with slow_broker.client(4, timeout=20.0) as reader:
         reader.connect("deaf", clean=False)
         numbers = [int(reader.expect_publish().payload[:4].rstrip(b"\0")) for _ in range(count)]

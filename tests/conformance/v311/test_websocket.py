@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -20,16 +21,14 @@ TIMEOUT_S = 5.0
 def websocket(broker: Broker) -> Iterator[Open]:
     if not broker.ws_port:
         pytest.skip("this broker has no WebSocket listener")
-    opened: list[ClientConnection] = []
+    with ExitStack() as opened:
 
-    def open_connection() -> ClientConnection:
-        uri = f"ws://127.0.0.1:{broker.ws_port}/mqtt"
-        opened.append(connect(uri, subprotocols=[Subprotocol("mqtt")], compression=None))
-        return opened[-1]
+        def open_connection() -> ClientConnection:
+            uri = f"ws://127.0.0.1:{broker.ws_port}/mqtt"
+            protocols = [Subprotocol("mqtt")]
+            return opened.enter_context(connect(uri, subprotocols=protocols, compression=None))
 
-    yield open_connection
-    for one in opened:
-        one.close()
+        yield open_connection
 
 
 def _receive(connection: ClientConnection, length: int) -> bytes:
