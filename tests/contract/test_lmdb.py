@@ -153,9 +153,8 @@ def test_growing_waits_for_an_open_view_but_no_new_view_waits_for_growing(tmp_pa
 def test_a_view_which_could_not_begin_does_not_stop_growing(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path, NO_SYNC)
     store.commit(one_row(SESSIONS, b"a", b"1"))
-    with contextlib.ExitStack() as stack:
-        with pytest.raises(StorageError, match="READERS"):
-            _open_views_without_end(store, stack)
+    with contextlib.ExitStack() as stack, pytest.raises(StorageError, match="READERS"):
+        _open_views_without_end(store, stack)
     committer = threading.Thread(
         target=Queues(store).store, args=([message(1, 4 * MIB)], [1]), daemon=True
     )

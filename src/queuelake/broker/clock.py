@@ -8,9 +8,12 @@ costs one wake-up a slot however many timers there are.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final, final
+
+log = logging.getLogger("queuelake.clock")
 
 SLOT_MS: Final = 250
 
@@ -19,15 +22,18 @@ SLOT_MS: Final = 250
 class Clock:
     """Wall time in milliseconds, steady while the process lives."""
 
-    __slots__ = ("_offset_ns", "coarse_ms", "started_ms")
+    __slots__ = ("_monotonic_ns", "_offset_ns", "coarse_ms", "started_ms")
 
-    def __init__(self) -> None:
-        self._offset_ns: int = time.time_ns() - time.monotonic_ns()
+    def __init__(
+        self, monotonic_ns: Callable[[], int] = time.monotonic_ns, wall_ns: int = 0
+    ) -> None:
+        self._monotonic_ns: Callable[[], int] = monotonic_ns
+        self._offset_ns: int = (wall_ns or time.time_ns()) - monotonic_ns()
         self.started_ms: int = self.now_ms()
         self.coarse_ms: int = self.started_ms  # as of the last turn of the wheel
 
     def now_ms(self) -> int:
-        return (time.monotonic_ns() + self._offset_ns) // 1_000_000
+        return (self._monotonic_ns() + self._offset_ns) // 1_000_000
 
 
 @final
@@ -74,6 +80,9 @@ class TimerWheel:
                 action = timer.action
                 if action is not None:
                     timer.action = None
-                    action(now_ms)
                     fired += 1
+                    try:
+                        action(now_ms)
+                    except Exception:  # a bug in one action must not stop everybody's timers
+                        log.exception("timer")
         return fired

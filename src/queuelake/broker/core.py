@@ -56,11 +56,12 @@ class Broker:
         store: Store,
         loop: asyncio.AbstractEventLoop,
         committer: Committer | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.settings = settings
         self.store = store
         self.loop = loop
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.timers = TimerWheel(self.clock.now_ms())
         self.metrics = Metrics()
         self.authenticator = Authenticator(settings)
