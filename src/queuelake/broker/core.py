@@ -34,7 +34,7 @@ from queuelake.protocol import reasons
 from queuelake.protocol.message import Message
 from queuelake.protocol.packets import Connect
 from queuelake.settings import Settings
-from queuelake.storage import api, records
+from queuelake.storage import api, check, records
 from queuelake.storage.api import Store
 
 log = logging.getLogger("queuelake.broker")
@@ -96,6 +96,8 @@ class Broker:
     def start(self) -> None:
         """Load what the store has, then let time run."""
         with self.store.view() as view:
+            for problem in check.problems(view, check.ROWS_AT_START):
+                log.error("store: %s", problem)
             for _, value in view.scan(api.RETAINED, b"", b"\xff" * 512):
                 self.retained.set(records.retained_message(value), 0)
                 self.retained.shrink(0)

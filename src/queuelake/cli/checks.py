@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -142,30 +143,29 @@ def _disk(path: Path) -> Check:
 def _store(data_dir: Path) -> Check:
     import lmdb
 
+    from queuelake.errors import StoreFormatError
     from queuelake.storage.api import FORMAT_VERSION
+    from queuelake.storage.check import problems
+    from queuelake.storage.lmdb_store import read_only
 
     path = data_dir / "store"
     if not (path / "data.mdb").exists():
         return Check("store", "ok", "none yet; it is made at the first start")
+    mend = "restore a backup, or move the directory away to start empty"
     try:
-        with lmdb.open(
-            str(path), readonly=True, create=False, max_dbs=64, max_readers=512
-        ) as environment:
-            table = environment.open_db(b"meta", create=False)
-            with environment.begin(db=table) as transaction:
-                found = transaction.get(b"format")
-            used = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    except (lmdb.Error, OSError) as error:
-        mend = "restore a backup, or move the directory away to start empty"
-        return Check("store", "fail", f"{path} does not open: {error}", mend)
-    version = (found or b"none").decode(errors="replace")
-    if version != str(FORMAT_VERSION):
-        message = f"{path} has format {version}, this version reads {FORMAT_VERSION}"
+        with read_only(data_dir) as view:
+            wrong = problems(view, sys.maxsize)
+    except StoreFormatError as error:
         mend = "use the version of queuelake that wrote it, or another --data-dir"
-        return Check("store", "fail", message, mend)
+        return Check("store", "fail", f"{path}: {error}", mend)
+    except (lmdb.Error, OSError) as error:
+        return Check("store", "fail", f"{path} does not open: {error}", mend)
+    if wrong:
+        return Check("store", "fail", f"{path} is damaged: {wrong[0]} ({len(wrong)} in all)", mend)
     owner = broker_pid(data_dir)
     state = f"a broker runs on it (process {owner})" if owner else "no broker runs on it"
-    return Check("store", "ok", f"opens, format {version}, {used} bytes; {state}")
+    used = (path / "data.mdb").stat().st_size
+    return Check("store", "ok", f"holds together, format {FORMAT_VERSION}, {used} bytes; {state}")
 
 
 def broker_pid(data_dir: Path) -> int | None:

@@ -13,6 +13,7 @@ so.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
@@ -24,7 +25,15 @@ import lmdb
 
 from queuelake.errors import StorageError, StoreFormatError, StoreLockedError
 from queuelake.settings import Storage
-from queuelake.storage.api import FORMAT_VERSION, MESSAGES, META, RETAINED, TABLE_NAMES, Batch
+from queuelake.storage.api import (
+    FORMAT_VERSION,
+    MESSAGES,
+    META,
+    RETAINED,
+    TABLE_NAMES,
+    Batch,
+    ReadTransaction,
+)
 from queuelake.storage.queue_rows import trim_rows
 
 if TYPE_CHECKING:
@@ -157,10 +166,26 @@ class LmdbStore:
             found = transaction.get(_FORMAT_KEY, db=table)
             if found is None:
                 transaction.put(_FORMAT_KEY, str(FORMAT_VERSION).encode(), db=table)
-            elif found != str(FORMAT_VERSION).encode():
-                raise StoreFormatError(
-                    f"store has format {bytes(found).decode()}, this version reads {FORMAT_VERSION}"
-                )
+            else:
+                _check_format(found)
+
+
+@contextlib.contextmanager
+def read_only(data_dir: Path) -> Iterator[ReadTransaction]:
+    """A view of a store from another process, or of one nobody has open. Keep it short.
+
+    Raises:
+        lmdb.Error: it does not open.
+        StoreFormatError: another version wrote it.
+    """
+    with lmdb.open(
+        str(data_dir / "store"), readonly=True, create=False, max_dbs=64, max_readers=512
+    ) as environment:
+        with environment.begin(db=environment.open_db(b"meta", create=False)) as transaction:
+            _check_format(transaction.get(_FORMAT_KEY))
+        tables = [environment.open_db(name.encode(), create=False) for name in TABLE_NAMES]
+        with environment.begin() as transaction:
+            yield _LmdbTransaction(transaction, tables)
 
 
 class _LmdbTransaction:
@@ -220,6 +245,12 @@ class _LmdbView:
 
 def _full(limit: int) -> StorageError:
     return StorageError(f"store has reached storage.map_size_bytes_max = {limit} bytes")
+
+
+def _check_format(found: bytes | memoryview | None) -> None:
+    version = bytes(found or b"none").decode(errors="replace")
+    if version != str(FORMAT_VERSION):
+        raise StoreFormatError(f"store has format {version}, this version reads {FORMAT_VERSION}")
 
 
 def _used_bytes(path: Path) -> int:

@@ -171,7 +171,7 @@ def _read_row(
 ) -> int:
     count, chunk_count, _ = _ROW.unpack_from(row)
     at: int = _ROW.size
-    chunk_ids = [row[at + 8 * n : at + 8 * n + 8] for n in range(chunk_count)]
+    chunk_ids = row_chunks(row)
     chunks: dict[int, list[bytes]] = {}
     at += 8 * chunk_count
     size = 0
@@ -205,16 +205,21 @@ def read_chunk(view: ReadTransaction, chunk_id: bytes) -> list[bytes]:
     return records
 
 
+def row_chunks(row: bytes) -> list[bytes]:
+    """The ids of the chunks a queue row refers to."""
+    _, chunk_count, _ = _ROW.unpack_from(row)
+    at: int = _ROW.size
+    return [row[at + 8 * n : at + 8 * n + 8] for n in range(chunk_count)]
+
+
 def trim_rows(transaction: WriteTransaction, session_id: int, upto: int) -> None:
     """Delete the rows which end at or below `upto`, and every chunk nobody needs any more."""
     doomed = []
     stop = u64(session_id, min(upto, SEQUENCE_MAX - 1) + 1)
     for key, row in transaction.scan(QUEUE, u64(session_id, 0), stop):
-        count, chunk_count, _ = _ROW.unpack_from(row)
-        if int.from_bytes(key[8:], "big") + count - 1 > upto:
+        if int.from_bytes(key[8:], "big") + _ROW.unpack_from(row)[0] - 1 > upto:
             break
-        at: int = _ROW.size
-        doomed.append((key, [row[at + 8 * n : at + 8 * n + 8] for n in range(chunk_count)]))
+        doomed.append((key, row_chunks(row)))
     for key, chunk_ids in doomed:
         transaction.delete(QUEUE, key)
         for chunk_id in chunk_ids:
