@@ -163,7 +163,5 @@ STATEMENTS: Final[dict[str, tuple[str, Concerns]]] = {
 }
 
 UNTESTED: Final[dict[str, str]] = {
-    "MQTT-4.8.0-2": "covered where the store is made to fail: a publish that was not stored is"
-    " not acknowledged and the connection is closed (storage failure tests)",
     "MQTT-7.0.0-1": "the broker opens no MQTT connections to other servers",
 }
