@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
 
 PACKET_ID_MAX: Final = 65535
+REFILL_BELOW_BYTES: Final = 128 * 1024  # sixteen entries may be sixteen times 10 MB
 
 
 @final
@@ -223,6 +224,7 @@ class Session:
             and self.connection is not None
             and self.tail_seq < self.durable_seq
             and len(self.queue) < 16
+            and self.memory_bytes < REFILL_BELOW_BYTES
         )
 
     def refill(self, entry: Outgoing) -> None:
