@@ -27,6 +27,7 @@ _quiet.setLevel(logging.CRITICAL)
 PATH = "/mqtt"
 SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
 FRAME_BYTES_MAX = 16 * 1024 * 1024
+UNREAD_BYTES_MAX = 64 * 1024 * 1024
 UNSUPPORTED_DATA = 1003
 
 
@@ -58,8 +59,7 @@ class WebSocketAdapter(asyncio.Transport):
             elif isinstance(event, Frame):
                 self._on_frame(event, payloads)
         self._flush()
-        if payloads and not self._closing:
-            self._connection.data_received(b"".join(payloads))
+        self._deliver(payloads)
 
     def _handshake(self, request: Request) -> None:
         if request.path.partition("?")[0] != PATH:
@@ -76,10 +76,17 @@ class WebSocketAdapter(asyncio.Transport):
         if frame.opcode in (Opcode.BINARY, Opcode.CONT):
             payloads.append(bytes(frame.data))
         elif frame.opcode is Opcode.TEXT:
+            self._deliver(payloads)
             self._frames.fail(UNSUPPORTED_DATA, "MQTT needs binary frames")
             self._connection.leave("protocol", False)
         elif frame.opcode is Opcode.CLOSE:
+            self._deliver(payloads)  # a DISCONNECT may stand right before the close
             self._connection.leave("lost", False)
+
+    def _deliver(self, payloads: list[bytes]) -> None:
+        if payloads and not self._closing:
+            self._connection.data_received(b"".join(payloads))
+        payloads.clear()
 
     def _flush(self) -> None:
         transport = self._transport
@@ -89,6 +96,8 @@ class WebSocketAdapter(asyncio.Transport):
         data = b"".join(parts)
         if data:
             transport.write(data)
+            if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+                transport.abort()  # pings without end from a peer which reads no pong
         if parts and parts[-1] == b"":  # the sans-io way to say: nothing will follow
             transport.close()
 
@@ -110,7 +119,8 @@ class WebSocketAdapter(asyncio.Transport):
     # Towards MQTT
 
     def write(self, data: Any) -> None:
-        if self._open and not self._closing:
+        # The peer may have sent its close frame already: nothing may follow ours.
+        if self._open and not self._closing and self._frames.state is State.OPEN:
             self._frames.send_binary(bytes(data))
             self._flush()
 

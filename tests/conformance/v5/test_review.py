@@ -1,0 +1,70 @@
+"""Corners found by review: each of these was wrong once."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+import pytest
+
+from tests.conformance.conftest import Clients
+from tests.harness import packets as p
+from tests.harness.broker import Broker
+from tests.harness.packets import Will
+
+own_broker = pytest.mark.skipif(
+    "QUEUELAKE_TEST_MQTT" in os.environ, reason="only the MQTT port of the other broker is known"
+)
+
+
+def web_socket(broker: Broker) -> socket.socket:
+    """A WebSocket after its handshake; frames are written by hand to control segments."""
+    raw = socket.create_connection(("127.0.0.1", broker.ws_port), timeout=5)
+    raw.sendall(
+        b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Protocol: mqtt\r\n\r\n"
+    )
+    assert b"101" in raw.recv(4096)
+    return raw
+
+
+def frame(opcode: int, data: bytes) -> bytes:
+    """A masked frame; the mask of zeros leaves the data as it is."""
+    length = bytes((0x80 | len(data),)) if len(data) < 126 else b"\xfe" + struct.pack(">H", len(data))
+    return bytes((0x80 | opcode,)) + length + bytes(4) + data
+
+
+@own_broker
+@pytest.mark.conforms("MQTT-3.14.4-3")
+def test_a_disconnect_right_before_the_close_frame_counts(
+    broker: Broker, clients: Clients, name: str
+) -> None:
+    watcher = clients()
+    watcher.subscribe(name)
+    raw = web_socket(broker)
+    raw.sendall(frame(2, p.connect(name, will=Will(name, b"will"))))
+    raw.recv(4096)
+    raw.sendall(frame(2, p.publish(name, b"last words") + p.disconnect()) + frame(8, b"\x03\xe8"))
+    while raw.recv(4096):
+        pass
+    watcher.expect_publish(name, b"last words")
+    watcher.expect_nothing()
+
+
+@own_broker
+def test_an_answer_behind_a_close_frame_harms_nobody_else(
+    broker: Broker, clients: Clients, name: str
+) -> None:
+    watcher = clients()
+    watcher.subscribe(name)
+    for _ in range(20):
+        raw = web_socket(broker)
+        raw.sendall(frame(2, p.connect(name)))
+        raw.recv(4096)
+        goodbye = frame(2, p.PINGREQ_BYTES + p.publish(name, b"m")) + frame(8, b"\x03\xe8")
+        raw.sendall(goodbye)
+        while raw.recv(4096):
+            pass
+        watcher.expect_publish(name, b"m")
