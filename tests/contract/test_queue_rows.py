@@ -110,14 +110,15 @@ def test_reading_stops_near_the_limit_but_always_gives_something(store: Store) -
         assert read_queue(view, 2, 0, 1) == []
 
 
-def test_totals_are_the_last_sequence_and_all_bytes(store: Store) -> None:
+def test_totals_are_the_last_sequence_and_all_bytes_not_settled(store: Store) -> None:
     queues = Queues(store)
     queues.store([message(1), message(2)], [1, 3])
     queues.store([message(3)], [1])
     with store.view() as view:
-        last, size = row_totals(view, 1)
-        assert (last, size) == (3, sum(message(n).size() for n in (1, 2, 3)))
-        assert row_totals(view, 2) == (0, 0)
+        assert row_totals(view, 1, 0, set()) == (3, sum(message(n).size() for n in (1, 2, 3)))
+        assert row_totals(view, 1, 1, set()) == (3, sum(message(n).size() for n in (2, 3)))
+        assert row_totals(view, 1, 0, {2, 3}) == (3, message(1).size())
+        assert row_totals(view, 2, 0, set()) == (0, 0)
 
 
 messages = st.builds(

@@ -8,6 +8,7 @@ from typing import final
 
 from queuelake.broker.clock import Clock, Timer, TimerWheel
 from queuelake.broker.delivery import Delivery
+from queuelake.broker.line import Outgoing
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session, Subscription
 from queuelake.protocol.message import Message
@@ -82,15 +83,16 @@ class Sessions:
             session.settled = set(cursor.settled)
             session.released = set(cursor.released)
             session.inbound = set(cursor.inbound)
-        last, size = row_totals(view, session_id)
+        last, size = row_totals(view, session_id, session.settled_seq, session.settled)
         session.durable_seq = session.tail_seq = max(last, session.settled_seq)
         session.next_seq = session.durable_seq + 1
         session.unsettled = session.durable_seq - session.settled_seq - len(session.settled)
         session.queued_bytes = size
         if was_connected:
             # Any of these may have been on the wire when the broker died.
-            sent = max(session.sent_seq, session.settled_seq + self._inflight_max)
-            session.sent_seq = min(sent, session.durable_seq)
+            window_end = session.settled_seq + len(session.settled) + self._inflight_max
+            session.sent_seq = min(max(session.sent_seq, window_end), session.durable_seq)
+            self._save(session)  # its time runs from this crash on, not from the next one
         self.by_client[record.client_id] = session
 
     def open(
@@ -153,12 +155,27 @@ class Sessions:
         A QoS 2 message whose delivery has begun stays with the session, and ends with it.
         """
         for shared, first, sent, message in self._unsettled(session):
-            if not shared or (first >> 1 & 3 == 2 and sent):
-                continue
-            group = self._router.group(split_shared(shared)[1], shared)
-            member = group.pick(message.qos, session) if group is not None else None
-            if member is not None:
-                self._delivery.offer_shared(member, message)
+            if not (first >> 1 & 3 == 2 and sent):
+                self._hand_on(session, shared, message, True)
+        sealed = session.sealed
+        if sealed is not None:
+            # Their publishers do not know yet whether they are stored.
+            self._runner.after_durable(lambda: self._hand_on_sealed(session, sealed))
+        for entry in session.storing or []:
+            self._hand_on(session, entry.shared, entry.message, False)
+
+    def _hand_on_sealed(self, session: Session, sealed: list[Outgoing]) -> None:
+        for entry in sealed:
+            if entry.seq <= session.durable_seq:
+                self._hand_on(session, entry.shared, entry.message, True)
+
+    def _hand_on(
+        self, session: Session, shared: bytes, message: Message, acknowledged: bool
+    ) -> None:
+        group = self._router.group(split_shared(shared)[1], shared) if shared else None
+        member = group.pick(message.qos, session) if group is not None else None
+        if member is not None:
+            self._delivery.hand_on(member, message, acknowledged)
 
     def _unsettled(self, session: Session) -> Iterator[tuple[bytes, int, bool, Message]]:
         """Shared filter, first byte, whether it was sent, and the message of each entry."""
@@ -176,10 +193,10 @@ class Sessions:
                 break
             for row in rows:
                 after = row.sequence
+                if after > session.durable_seq:
+                    break  # committed, but the loop has not heard of it yet
                 if after not in session.settled:
                     yield row.shared, row.first, after <= session.sent_seq, row.message
-        for entry in session.storing or []:
-            yield entry.shared, entry.first, False, entry.message
 
     # Subscriptions
 

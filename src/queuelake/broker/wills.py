@@ -54,7 +54,10 @@ class Wills:
             session_id = int.from_bytes(key, "big")
             pending = _Pending(record.client_id, decode_message(record.message), record.delay_s)
             self._pending[session_id] = pending
-            due_ms = record.due_ms or now_ms + record.delay_s * 1000
+            due_ms = record.due_ms
+            if due_ms == 0:
+                due_ms = now_ms + record.delay_s * 1000
+                self._save(session_id, pending, due_ms, record.delay_s)
             self._schedule(session_id, pending, due_ms, now_ms)
 
     def register(self, session: Session, will: Will, now_ms: int) -> None:
@@ -70,7 +73,8 @@ class Wills:
         )
         pending = _Pending(session.client_id, message, will.delay_s)
         self._pending[session.id] = pending
-        self._save(session.id, pending, 0)
+        # Should the broker crash: a will waits no longer than its session lives.
+        self._save(session.id, pending, 0, min(will.delay_s, session.expiry_s))
 
     def cancel(self, session: Session) -> None:
         """The client said goodbye, or came back in time."""
@@ -87,7 +91,7 @@ class Wills:
             return
         due_ms = now_ms + 1000 * min(pending.delay_s, session.expiry_s)
         if due_ms > now_ms:
-            self._save(session.id, pending, due_ms)
+            self._save(session.id, pending, due_ms, pending.delay_s)
         self._schedule(session.id, pending, due_ms, now_ms)
 
     def session_ended(self, session: Session) -> None:
@@ -121,8 +125,8 @@ class Wills:
         self._delivery.publish(message, None)
         self._runner.delete(api.WILLS, u64(session_id))
 
-    def _save(self, session_id: int, pending: _Pending, due_ms: int) -> None:
+    def _save(self, session_id: int, pending: _Pending, due_ms: int, delay_s: int) -> None:
         record = records.WillRecord(
-            pending.client_id, pending.delay_s, due_ms, encode_message(pending.message)
+            pending.client_id, delay_s, due_ms, encode_message(pending.message)
         )
         self._runner.put(api.WILLS, u64(session_id), records.encode(record))

@@ -234,12 +234,21 @@ def _free_if_unused(transaction: WriteTransaction, chunk_id: bytes) -> None:
         transaction.delete(MESSAGES, key)
 
 
-def row_totals(view: ReadTransaction, session_id: int) -> tuple[int, int]:
-    """The last sequence in the queue of a session (0: none), and the bytes its rows hold."""
+def row_totals(
+    view: ReadTransaction, session_id: int, settled_seq: int, settled: set[int]
+) -> tuple[int, int]:
+    """The last sequence in the queue of a session (0: none), and the bytes not yet settled."""
     last = 0
     size = 0
     for key, row in view.scan(QUEUE, u64(session_id, 0), u64(session_id, SEQUENCE_MAX)):
         count, _, row_size = _ROW.unpack_from(row)
-        last = int.from_bytes(key[8:], "big") + count - 1
+        first = int.from_bytes(key[8:], "big")
+        last = first + count - 1
         size += row_size
+        if first <= settled_seq or not settled.isdisjoint(range(first, last + 1)):
+            entries: list[StoredEntry] = []
+            _read_row(view, first, row, first - 1, entries)
+            for entry in entries:
+                if entry.sequence <= settled_seq or entry.sequence in settled:
+                    size -= entry.message.size()
     return last, size
