@@ -25,6 +25,7 @@ REQUESTS_MAX = 256
 def create_app(services: Services) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await services.say_started()
         yield
         await services.close()
 

@@ -6,6 +6,7 @@ The broker decides; these functions ask it over the control socket and return it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 from queuelake.apikey import KeyFile
@@ -18,6 +19,7 @@ from queuelake.control import (
     Readiness,
     Status,
 )
+from queuelake.errors import QueuelakeError
 
 CLIENTS_PER_PAGE_MAX = 1000
 READINESS_TIMEOUT_S = 2.0
@@ -36,6 +38,11 @@ class Services:
 
     async def close(self) -> None:
         await self._control.close()
+
+    async def say_started(self) -> None:
+        """The broker says `ready` when it has heard this; one which is down hears nothing."""
+        with contextlib.suppress(QueuelakeError):
+            await self._control.call("child_started", bool, {"name": "admin"})
 
     async def status(self) -> Status:
         return await self._control.call("status", Status)

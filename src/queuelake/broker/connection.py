@@ -261,6 +261,8 @@ class Connection:
             if self.version == V5:
                 problem = "the message could not be stored" if self.request_problem else ""
                 self.send(encoder.ack(kind, packet_id, reasons.UNSPECIFIED_ERROR, problem))
+        if not self._held:
+            self.throttle.confirmed()  # nobody else would let it read again
         if failed_publish and self.version != V5:
             # 3.1.1 cannot say no: without PUBACK the client sends again when it is back.
             self.close(reasons.UNSPECIFIED_ERROR, "store failed")

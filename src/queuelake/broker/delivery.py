@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import final
 
+from queuelake.broker.line import Outgoing
 from queuelake.broker.metrics import Metrics
 from queuelake.broker.retained import Retained
 from queuelake.broker.router import Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session, Subscription
-from queuelake.protocol.message import Message, encode_ids
+from queuelake.protocol.message import RETAIN_FLAG, Message, encode_ids
 from queuelake.settings import Limits
 
 
@@ -23,6 +24,7 @@ class Delivery:
     """The publish path, shared by connections, wills and `$SYS` topics."""
 
     __slots__ = (
+        "_insist",
         "_memory_max",
         "_metrics",
         "_queued_bytes_max",
@@ -46,12 +48,15 @@ class Delivery:
         self._queued_max: int = limits.queued_messages_per_client_max
         self._queued_bytes_max: int = limits.queued_bytes_per_client_max
         self._retained_max: int = limits.retained_messages_max
+        # Nobody waits for an answer and would send again: a failed commit is made good here.
+        self._insist: bool = False
         # What the last publish did; read by the caller right after it.
         self.stored: bool = False  # something of it is part of the commit group
         self.refused: int = 0  # sessions whose limit it exceeded
 
     def publish(self, message: Message, publisher: Session | None) -> int:
         """Put the message in line for every subscriber; returns how many there are."""
+        self._insist = publisher is None
         self.stored = False
         self.refused = 0
         route = self.router.route(message.topic)
@@ -69,13 +74,18 @@ class Delivery:
         for group in route.groups:
             member = group.pick(message.qos)
             if member is not None:
-                self.offer_shared(member, message)
+                self._offer_shared(member, message)
                 count += 1
         if message.retain:
             self._retain(message)
         return count
 
-    def offer_shared(self, member: Subscription, message: Message) -> None:
+    def hand_on(self, member: Subscription, message: Message, acknowledged: bool) -> None:
+        """A message of a shared subscription leaves a session which has ended."""
+        self._insist = acknowledged
+        self._offer_shared(member, message)
+
+    def _offer_shared(self, member: Subscription, message: Message) -> None:
         qos = message.qos if message.qos < member.qos else member.qos
         ids = _ids_of(member)
         retain = message.retain and member.retain_as_published
@@ -83,6 +93,7 @@ class Delivery:
 
     def offer_retained(self, subscription: Subscription, message: Message) -> None:
         """A retained message for a new subscription: the retain flag stays set."""
+        self._insist = True
         qos = message.qos if message.qos < subscription.qos else subscription.qos
         self._offer(subscription.session, message, qos, True, _ids_of(subscription), b"")
 
@@ -109,13 +120,26 @@ class Delivery:
                 self._metrics.drop("queue_full")
                 self.refused += 1
                 return
-            self.runner.store_entry(session, session.offer(message, qos, retain, ids, shared))
+            entry = session.offer(message, qos, retain, ids, shared)
+            self.runner.store_entry(session, entry)
             self.stored = True
+            if self._insist:
+                self.runner.if_failed(lambda: self._offer_again(session, entry))
         else:
             session.offer(message, qos, retain, ids, shared)
         self.runner.touch(session)
 
+    def _offer_again(self, session: Session, entry: Outgoing) -> None:
+        if session.persistent:  # it has not ended meanwhile
+            self._insist = True
+            retain = entry.first & RETAIN_FLAG != 0
+            self._offer(
+                session, entry.message, entry.first >> 1 & 3, retain, entry.ids, entry.shared
+            )
+
     def _retain(self, message: Message) -> None:
+        if self._insist:
+            self.runner.if_failed(lambda: self._retain_again(message))
         topic = message.topic
         if len(message.body) == message.payload_at:  # an empty payload removes
             if self.retained.remove(topic):
@@ -130,6 +154,11 @@ class Delivery:
         self.retained.set(message, self.runner.number)
         self.runner.store_retained(topic, message)
         self.stored = True
+
+
+    def _retain_again(self, message: Message) -> None:
+        self._insist = True
+        self._retain(message)
 
 
 def _ids_of(subscription: Subscription) -> bytes:

@@ -22,6 +22,7 @@ class Group:
 
     __slots__ = (
         "after",
+        "again",
         "batch",
         "bytes",
         "cursors",
@@ -40,6 +41,7 @@ class Group:
         self.holders: list[Connection] = []  # connections with answers held back
         self.retained: list[bytes] = []  # topics whose retained message changed
         self.after: list[Callable[[], None]] = []  # called when durable
+        self.again: list[Callable[[], None]] = []  # called when it has failed
         self.marks: list[tuple[Session, int, int]] = []  # session, its last sequence, bytes
         self.bytes: int = 0
 
@@ -56,14 +58,16 @@ class Group:
         """Turn what was collected into rows of the batch; returns the next free chunk id."""
         batch = self.batch
         if self.messages:
+            self._leave_out_ended()
             writer = ChunkWriter(batch, next_chunk)
             for message in self.messages:
                 writer.add(message)
             next_chunk = writer.finish()
             for session in self.sessions:
-                if session.storing is not None and session.persistent:
+                if session.storing is not None:
                     size = _put_rows(batch, session.id, session.storing, writer.places)
                     self.marks.append((session, session.storing[-1].seq, size))
+                session.sealed = session.storing
                 session.storing = None
         for session in self.cursors:
             session.cursor_dirty = False
@@ -71,6 +75,22 @@ class Group:
                 batch.put(api.CURSORS, u64(session.id), encode_cursor(session))
                 batch.trim(session.id, session.settled_seq)
         return next_chunk
+
+
+    def _leave_out_ended(self) -> None:
+        """A message only sessions which ended would get must not lie in the store for ever."""
+        if all([session.persistent for session in self.sessions]):
+            return
+        messages: dict[int, Message] = {}
+        for session in self.sessions:
+            if not session.persistent:
+                session.storing = None
+            elif session.storing is not None:
+                for entry in session.storing:
+                    messages[entry.message.place] = entry.message
+        self.messages = list(messages.values())
+        for place, message in enumerate(self.messages):
+            message.place = place
 
 
 def encode_cursor(session: Session) -> bytes:

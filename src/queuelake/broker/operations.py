@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import bisect
 import os
 from collections.abc import Callable, Mapping
@@ -43,7 +44,7 @@ class Operations:
         self._broker = broker
         self._addresses = addresses
         self._child_restarts = child_restarts
-        self._names: list[str] | None = None
+        self.admin_started = asyncio.Event()
 
     def table(self) -> dict[str, Operation]:
         return {
@@ -53,7 +54,13 @@ class Operations:
             "clients": self.clients,
             "client": self.client,
             "disconnect": self.disconnect,
+            "child_started": self.child_started,
         }
+
+    def child_started(self, args: dict[str, object]) -> bool:
+        if args.get("name") == "admin":
+            self.admin_started.set()
+        return True
 
     def readiness(self, _: dict[str, object]) -> Readiness:
         broker = self._broker

@@ -8,7 +8,8 @@ each message which can be paid for each group.
 
 When a commit fails nothing of it is confirmed, nor of the group collected over it: publishers get a
 failure, queues and retained messages go back to what the store has. State which clients still have
-to learn about (subscriptions, settlements) stays held back and is written with the next group.
+to learn about (subscriptions, settlements) stays held back and is written with the next group, and
+so do messages which nobody would send again (wills, what an ended session hands on).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from queuelake.broker.group import Group
 from queuelake.broker.line import Outgoing
 from queuelake.broker.metrics import Metrics
 from queuelake.broker.session import Session
+from queuelake.protocol import reasons
 from queuelake.protocol.message import Message
 from queuelake.storage import api, records
 from queuelake.storage.api import Store
@@ -170,6 +172,15 @@ class Runner:
         self.group.after.append(action)
         self.wake()
 
+    def after_sealed(self, action: Callable[[], None]) -> None:
+        """Call back when the group being committed is durable, before the next one is sealed."""
+        assert self._sealed is not None
+        self._sealed.after.append(action)
+
+    def if_failed(self, action: Callable[[], None]) -> None:
+        """Call back when the group being collected could not be stored and was rolled back."""
+        self.group.again.append(action)
+
     def has_work(self) -> bool:
         return self._sealed is not None or not self.group.is_empty()
 
@@ -190,19 +201,29 @@ class Runner:
                 session.dirty = False
                 connection = session.connection
                 if connection is not None and session.gate <= self.durable:
-                    if session.wants_refill():
-                        self._refill(session)
-                    settled = session.unsettled
-                    connection.pump(now_ms)
-                    if settled != session.unsettled and session.persistent:
-                        self.store_cursor(session)  # something expired or was too large
-                    if session.wants_refill() and session.queue.is_empty():
-                        self.touch(session)
+                    try:
+                        self._send_to(session, connection, now_ms)
+                    except Exception:  # what is wrong with one must not stop the others
+                        log.exception("sending to %r", session.client_id)
+                        connection.close(reasons.IMPLEMENTATION_SPECIFIC_ERROR, "internal error")
         writers = self.writers
         if writers:
             self.writers = []
             for connection in writers:
-                connection.flush()
+                try:
+                    connection.flush()
+                except Exception:
+                    log.exception("writing to %r", connection.client_name())
+
+    def _send_to(self, session: Session, connection: Connection, now_ms: int) -> None:
+        if session.wants_refill():
+            self._refill(session)
+        settled = session.unsettled
+        connection.pump(now_ms)
+        if settled != session.unsettled and session.persistent:
+            self.store_cursor(session)  # something expired or was too large
+        if session.wants_refill() and session.queue.is_empty():
+            self.touch(session)
 
     def _refill(self, session: Session) -> None:
         with self._store.view() as view:
@@ -249,6 +270,7 @@ class Runner:
         for connection in group.holders:
             connection.release_held()
         for session, seq, size in group.marks:
+            session.sealed = None
             session.on_durable(seq, size)
             self.touch(session)
         for action in group.after:
@@ -267,7 +289,7 @@ class Runner:
         retained: list[bytes] = []
         for group in (sealed, collected):
             for session in group.sessions:
-                session.storing = None
+                session.storing = session.sealed = None
                 session.roll_back()
             self._keep_state(group)
             retained.extend(group.retained)
@@ -277,6 +299,8 @@ class Runner:
                 connection.fail_held()
         if retained and self.on_rollback is not None:
             self.on_rollback(retained)
+        for action in sealed.again + collected.again:
+            action()
         self._retry = True
         self._loop.call_later(RETRY_S, self._try_again)
 

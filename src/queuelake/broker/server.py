@@ -32,6 +32,7 @@ log = logging.getLogger("queuelake.server")
 
 SWITCH_INTERVAL_S = 0.0005  # the commit thread must not wait 5 ms for the interpreter lock
 BUFFERED_SYNC_S = 1.0
+ADMIN_START_TIMEOUT_S = 10.0
 
 
 def run(settings: Settings) -> int:
@@ -85,11 +86,12 @@ class Server:
             control = ControlServer(self._data_dir, operations.table())
             await control.start()
             stack.push_async_callback(control.close)
+            self._handle_signals(broker, listeners)
             if supervisor is not None:
                 supervisor.start()
                 stack.push_async_callback(supervisor.close, settings.shutdown_timeout_s / 2)
+                await self._admin_started(operations)
             SysTopics(broker, settings.sys.interval_s).start()
-            self._handle_signals(broker, listeners)
             if settings.storage.durability == "buffered":
                 stack.callback(asyncio.create_task(_sync_now_and_then(store)).cancel)
             gc.collect()
@@ -116,6 +118,19 @@ class Server:
         addresses.append(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         child = admin_child(settings, self._data_dir, listening)
         return Supervisor([child], on_death=lambda _: store.free_dead_readers())
+
+    async def _admin_started(self, operations: Operations) -> None:
+        """`ready` means every address answers; a broken admin process delays it, no more."""
+        waits = [
+            asyncio.ensure_future(event.wait()) for event in (operations.admin_started, self._stop)
+        ]
+        done, waiting = await asyncio.wait(
+            waits, timeout=ADMIN_START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        for wait in waiting:
+            wait.cancel()
+        if not done:
+            log.warning("the admin process has not started within %s s", ADMIN_START_TIMEOUT_S)
 
     async def _drain(self, broker: Broker) -> None:
         try:

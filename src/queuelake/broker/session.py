@@ -89,6 +89,7 @@ class Session:
         "queue",
         "queued_bytes",
         "released",
+        "sealed",
         "sent_seq",
         "settled",
         "settled_seq",
@@ -138,7 +139,8 @@ class Session:
         # Marks of the runner: is this session in one of its lists already?
         self.dirty: bool = False
         self.cursor_dirty: bool = False
-        self.storing: list[Outgoing] | None = None
+        self.storing: list[Outgoing] | None = None  # in the group being collected
+        self.sealed: list[Outgoing] | None = None  # in the group being committed
 
     def attach(self, version: int, window: int, packet_size_max: int, alias_max: int) -> None:
         """A client has connected: what it asked for, and everything unsettled from the start."""

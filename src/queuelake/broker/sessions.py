@@ -160,7 +160,7 @@ class Sessions:
         sealed = session.sealed
         if sealed is not None:
             # Their publishers do not know yet whether they are stored.
-            self._runner.after_durable(lambda: self._hand_on_sealed(session, sealed))
+            self._runner.after_sealed(lambda: self._hand_on_sealed(session, sealed))
         for entry in session.storing or []:
             self._hand_on(session, entry.shared, entry.message, False)
 
