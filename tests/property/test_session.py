@@ -160,15 +160,14 @@ class SessionAgainstModel(RuleBasedStateMachine):
         assert len(others) == len(expected)
         assert sent[0] == len(qos0)
         assert sent[1] + sent[2] == sum(1 for one in others if one.type == p.PUBLISH)
-        for one in qos0:
-            self._topic(one)
+        topics = {id(one): self._topic(one) for one in packets if one.type == p.PUBLISH}
         for packet, (offered, kind, dup) in zip(others, expected, strict=True):
             assert packet.packet_id == (offered.seq - 1) % PACKET_ID_MAX + 1
             assert packet.type == kind
             if kind == p.PUBLISH:
                 assert number_of(packet) == offered.number
                 assert packet.dup == dup
-                assert self._topic(packet) == offered.message.topic.decode()
+                assert topics[id(packet)] == offered.message.topic.decode()
             self._arrive(packet, offered)
 
     def _expected(self) -> list[tuple[Offered, int, bool]]:
