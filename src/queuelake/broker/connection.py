@@ -14,13 +14,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, final
 
+from queuelake.broker.clock import Clock
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.handshake import Handshake
-from queuelake.broker.inbound import keep_cursor, on_ack, on_publish
-from queuelake.broker.metrics import Metrics
+from queuelake.broker.inbound import on_ack, on_publish, refuse_unstored
+from queuelake.broker.metrics import DISCONNECT_NAMES, Metrics
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
 from queuelake.broker.subscribing import subscribe, unsubscribe
+from queuelake.broker.terms import Terms
 from queuelake.broker.throttle import Throttle
 from queuelake.errors import PeerError, ProtocolViolationError
 from queuelake.protocol import encoder, packets, reasons
@@ -48,6 +50,9 @@ LOGGING_IN: Final = 1
 ONLINE: Final = 2
 CLOSED: Final = 3
 
+# Among held answers: the next one only waits for its turn, and stays true when the commit fails.
+PROMISES_NOTHING: Final = b""
+
 CLOSE_TIMEOUT_MS: Final = 5000  # a peer which does not read gets this long to take our last words
 
 
@@ -68,6 +73,7 @@ class Connection:
         "aliases",
         "broker",
         "certificate_user",
+        "clock",
         "connected_ms",
         "delivery",
         "handshake",
@@ -81,6 +87,7 @@ class Connection:
         "runner",
         "seen_ms",
         "session",
+        "terms",
         "throttle",
         "transport",
         "username",
@@ -93,6 +100,8 @@ class Connection:
         self.delivery: Delivery = broker.delivery
         self.runner: Runner = broker.runner
         self.metrics: Metrics = broker.metrics
+        self.clock: Clock = broker.clock
+        self.terms: Terms = broker.terms
         self._decoder: Decoder = Decoder(broker.settings.mqtt.packet_size_bytes_max)
         self.transport: asyncio.Transport | None = None
         self._state: int = WAITING
@@ -112,7 +121,7 @@ class Connection:
         self.version: int = 0
         self.request_problem: bool = True
         self.keepalive_s: int = 0
-        self.seen_ms: int = broker.clock.coarse_ms
+        self.seen_ms: int = self.clock.coarse_ms
         self.connected_ms: int = self.seen_ms
         self.peer_ip: str = ""
         self.peer_port: int = 0
@@ -126,14 +135,14 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         self.metrics.bytes_received += len(data)
-        self.seen_ms = self.broker.clock.coarse_ms
+        self.seen_ms = self.clock.coarse_ms
         self._decoder.feed(data)
         if self._state != LOGGING_IN:
             self.process()
 
     def process(self) -> None:
         """Handle every whole packet which has arrived."""
-        now_ms = self.broker.clock.now_ms()
+        now_ms = self.clock.now_ms()
         decoder = self._decoder
         try:
             while self._state == ONLINE or self._state == WAITING:
@@ -210,11 +219,13 @@ class Connection:
     def answer(self, data: bytes, durable: bool) -> None:
         """Answer a packet, behind the answers to earlier packets; `durable`: not before the
         group being collected is."""
-        if durable or self._held:
+        if durable:
             self.hold_place()
             self._held.append(data)
+        elif self._held:
+            self._held.extend((PROMISES_NOTHING, data))
         elif self._sealed:
-            self._sealed.append(data)
+            self._sealed.extend((PROMISES_NOTHING, data))
         else:
             self.send(data)
 
@@ -248,19 +259,16 @@ class Connection:
         if self._state == CLOSED:
             return
         failed_publish = False
+        durable = True
         for data in held:
-            kind = data[0] >> 4
-            if kind != packets.PUBACK and kind != packets.PUBREC:
-                self.answer(data, True)
+            if data == PROMISES_NOTHING:
+                durable = False
                 continue
-            failed_publish = True
-            packet_id = data[2] << 8 | data[3]
-            if kind == packets.PUBREC and self.session is not None:
-                self.session.inbound.discard(packet_id)
-                keep_cursor(self, self.session)
-            if self.version == V5:
-                problem = "the message could not be stored" if self.request_problem else ""
-                self.send(encoder.ack(kind, packet_id, reasons.UNSPECIFIED_ERROR, problem))
+            if durable and refuse_unstored(self, data):
+                failed_publish = True
+            else:
+                self.answer(data, durable)
+            durable = True
         if not self._held:
             self.throttle.confirmed()  # nobody else would let it read again
         if failed_publish and self.version != V5:
@@ -282,7 +290,7 @@ class Connection:
             raise ProtocolViolationError(f"packet of type {packet.kind} before CONNACK")
         elif packet.kind == packets.PINGREQ:
             if self.session is not None and self.session.gate <= self.runner.durable:
-                self.pump(self.broker.clock.now_ms())  # what is ready goes before the answer
+                self.pump(self.clock.now_ms())  # what is ready goes before the answer
             self.answer(encoder.PINGRESP, False)
         elif isinstance(packet, Subscribe):
             subscribe(self, packet)
@@ -343,7 +351,7 @@ class Connection:
             return
         if self.session is not None and self.version == V5:
             self.send(encoder.disconnect(reason, problem))
-        self.leave(_CLOSE_NAMES.get(reason, "error"), False)
+        self.leave(DISCONNECT_NAMES.get(reason, "error"), False)
         self._finish()
 
     def leave(self, why: str, clean: bool) -> None:
@@ -365,7 +373,7 @@ class Connection:
         transport = self.transport
         if transport is not None:
             transport.close()
-            now_ms = self.broker.clock.now_ms()
+            now_ms = self.clock.now_ms()
             self.broker.timers.arm(now_ms + CLOSE_TIMEOUT_MS, self._abort)
 
     def _abort(self, now_ms: int) -> None:
@@ -385,13 +393,3 @@ class Connection:
 
     def client_name(self) -> str:
         return self.session.client_id if self.session is not None else "client"
-
-
-_CLOSE_NAMES: Final = {
-    reasons.KEEP_ALIVE_TIMEOUT: "keepalive",
-    reasons.SESSION_TAKEN_OVER: "taken_over",
-    reasons.SERVER_SHUTTING_DOWN: "shutdown",
-    reasons.ADMINISTRATIVE_ACTION: "admin",
-    reasons.NOT_AUTHORIZED: "not_authorized",
-    reasons.UNSPECIFIED_ERROR: "store",
-}

@@ -155,7 +155,6 @@ class Delivery:
         self.runner.store_retained(topic, message)
         self.stored = True
 
-
     def _retain_again(self, message: Message) -> None:
         self._insist = True
         self._retain(message)

@@ -76,7 +76,6 @@ class Group:
                 batch.trim(session.id, session.settled_seq)
         return next_chunk
 
-
     def _leave_out_ended(self) -> None:
         """A message only sessions which ended would get must not lie in the store for ever."""
         if all([session.persistent for session in self.sessions]):

@@ -86,16 +86,17 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
 
 def _refusal(connection: Connection, packet: Publish, topic: bytes, session: Session) -> int:
     """Why this publish is refused with a reason code, or 0; what ends the connection raises."""
-    mqtt = connection.broker.settings.mqtt
-    if b"+" in topic or b"#" in topic or topic.count(b"/") >= mqtt.topic_levels_max:
-        problem = topic_problem(topic, mqtt.topic_levels_max)
-        raise peer_error(reasons.TOPIC_NAME_INVALID, problem)
-    if packet.qos > mqtt.qos_max:
+    terms = connection.terms
+    if not connection.delivery.router.has_route(topic):  # one with a route was checked before
+        problem = topic_problem(topic, terms.topic_levels_max)
+        if problem:
+            raise peer_error(reasons.TOPIC_NAME_INVALID, problem)
+    if packet.qos > terms.qos_max:
         raise peer_error(reasons.QOS_NOT_SUPPORTED, f"QoS {packet.qos} is not supported")
-    if packet.retain and not mqtt.retain_available:
+    if packet.retain and not terms.retain_available:
         raise peer_error(reasons.RETAIN_NOT_SUPPORTED, "retain is not supported")
-    if packet.qos == 2 and len(session.inbound) >= mqtt.receive_max and connection.version == V5:
-        problem = f"more than {mqtt.receive_max} unacknowledged publishes"
+    if packet.qos == 2 and len(session.inbound) >= terms.receive_max and connection.version == V5:
+        problem = f"more than {terms.receive_max} unacknowledged publishes"
         raise peer_error(reasons.RECEIVE_MAXIMUM_EXCEEDED, problem)
     acl = connection.acl
     assert acl is not None
@@ -114,13 +115,29 @@ def _answer_refused(connection: Connection, packet: Publish, reason: int) -> Non
     connection.answer(encoder.ack(kind, packet.packet_id, reason, problem), False)
 
 
+def refuse_unstored(connection: Connection, answer: bytes) -> bool:
+    """The commit behind this answer failed: refuse the publish. False: it answers no publish."""
+    kind = answer[0] >> 4
+    if kind != packets.PUBACK and kind != packets.PUBREC:
+        return False
+    packet_id = answer[2] << 8 | answer[3]
+    session = connection.session
+    if kind == packets.PUBREC and session is not None:
+        session.inbound.discard(packet_id)
+        keep_cursor(connection, session)
+    if connection.version == V5:
+        problem = "the message could not be stored" if connection.request_problem else ""
+        connection.send(encoder.ack(kind, packet_id, reasons.UNSPECIFIED_ERROR, problem))
+    return True
+
+
 def _resolve_alias(connection: Connection, packet: Publish) -> bytes:
     alias = packet.alias
     if alias == 0:
         if connection.version == V5:
             raise ProtocolViolationError("PUBLISH with neither topic nor alias")
         raise peer_error(reasons.TOPIC_NAME_INVALID, "topic name is empty")
-    if alias < 0 or alias > connection.broker.settings.mqtt.topic_alias_max:
+    if alias < 0 or alias > connection.terms.alias_max:
         raise peer_error(reasons.TOPIC_ALIAS_INVALID, f"topic alias {max(0, alias)}")
     aliases = connection.aliases
     if aliases is None:

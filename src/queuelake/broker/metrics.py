@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import final
+from typing import Final, final
+
+from queuelake.protocol import reasons
 
 LATENCY_BOUNDS_S = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5]
 GROUP_BOUNDS = [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 10000.0]
+
+# How the disconnects of the broker are counted; all others are "error".
+DISCONNECT_NAMES: Final = {
+    reasons.KEEP_ALIVE_TIMEOUT: "keepalive",
+    reasons.SESSION_TAKEN_OVER: "taken_over",
+    reasons.SERVER_SHUTTING_DOWN: "shutdown",
+    reasons.ADMINISTRATIVE_ACTION: "admin",
+    reasons.NOT_AUTHORIZED: "not_authorized",
+    reasons.UNSPECIFIED_ERROR: "store",
+}
 
 
 @final

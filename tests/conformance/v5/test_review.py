@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 
 import pytest
 
@@ -32,8 +31,8 @@ def web_socket(broker: Broker) -> socket.socket:
 
 def frame(opcode: int, data: bytes) -> bytes:
     """A masked frame; the mask of zeros leaves the data as it is."""
-    length = bytes((0x80 | len(data),)) if len(data) < 126 else b"\xfe" + struct.pack(">H", len(data))
-    return bytes((0x80 | opcode,)) + length + bytes(4) + data
+    assert len(data) < 126
+    return bytes((0x80 | opcode, 0x80 | len(data))) + bytes(4) + data
 
 
 @own_broker
