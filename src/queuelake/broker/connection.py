@@ -21,7 +21,7 @@ from queuelake.broker.inbound import on_ack, on_publish, refuse_unstored
 from queuelake.broker.metrics import DISCONNECT_NAMES, Metrics
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
-from queuelake.broker.subscribing import subscribe, unsubscribe
+from queuelake.broker.subscribing import RetainedFeed, subscribe, unsubscribe
 from queuelake.broker.terms import Terms
 from queuelake.broker.throttle import Throttle
 from queuelake.errors import PeerError, ProtocolViolationError
@@ -76,6 +76,7 @@ class Connection:
         "clock",
         "connected_ms",
         "delivery",
+        "feed",
         "handshake",
         "keepalive_s",
         "listener",
@@ -115,6 +116,7 @@ class Connection:
         self.throttle: Throttle = Throttle(self)
         self.handshake: Handshake | None = Handshake(self)
         self.session: Session | None = None
+        self.feed: RetainedFeed | None = None
         self.acl: ClientAcl | None = None
         self.username: str | None = None
         self.certificate_user: str | None = None
@@ -185,6 +187,11 @@ class Connection:
         session.pump(self._out, now_ms, self.metrics.sent)
         if self._out:
             self._want_write()
+        if self.feed is not None and self.delivery.has_room(session):
+            if self.feed.fill(now_ms):
+                self.runner.touch(session)
+            else:
+                self.feed = None
         if session.stuck_id:
             # It gets that message once more when it comes back, and can go on.
             problem = f"packet {session.stuck_id} is unacknowledged since 65534 others"

@@ -97,6 +97,10 @@ class Delivery:
         qos = message.qos if message.qos < subscription.qos else subscription.qos
         self._offer(subscription.session, message, qos, True, _ids_of(subscription), b"")
 
+    def has_room(self, session: Session) -> bool:
+        """Whether the session can take more of what waits for it elsewhere."""
+        return session.memory_bytes < self._memory_max // 2
+
     def _offer(
         self, session: Session, message: Message, qos: int, retain: bool, ids: bytes, shared: bytes
     ) -> None:

@@ -80,23 +80,29 @@ class Retained:
 
     def match(self, topic_filter: bytes, now_ms: int) -> list[Message]:
         """The messages whose topic matches, expired ones left out."""
-        topics: list[bytes] = []
-        if not has_wildcard(topic_filter):
-            if topic_filter in self._entries:
-                topics.append(topic_filter)
-        else:
-            _match(self._root, topic_filter.split(b"/"), 0, topics)
         found: list[Message] = []
-        for topic in topics:
-            entry = self._entries[topic]
-            if entry.expires_ms and now_ms >= entry.expires_ms:
-                continue
-            message = entry.message
-            if message is None:
-                message = self._load(topic)
+        for topic in self.topics(topic_filter):
+            message = self.get(topic, now_ms)
             if message is not None:
                 found.append(message)
         return found
+
+    def topics(self, topic_filter: bytes) -> list[bytes]:
+        """The topics which match and have a message."""
+        found: list[bytes] = []
+        if not has_wildcard(topic_filter):
+            if topic_filter in self._entries:
+                found.append(topic_filter)
+        else:
+            _match(self._root, topic_filter.split(b"/"), 0, found)
+        return found
+
+    def get(self, topic: bytes, now_ms: int) -> Message | None:
+        """The message of a topic, unless it has none or it has expired."""
+        entry = self._entries.get(topic)
+        if entry is None or (entry.expires_ms and now_ms >= entry.expires_ms):
+            return None
+        return entry.message if entry.message is not None else self._load(topic)
 
     def expired(self, now_ms: int) -> list[bytes]:
         return [

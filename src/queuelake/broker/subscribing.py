@@ -1,10 +1,15 @@
-"""SUBSCRIBE and UNSUBSCRIBE: what may be subscribed to, and the retained messages it brings."""
+"""SUBSCRIBE and UNSUBSCRIBE: what may be subscribed to, and the retained messages it brings.
+
+There may be more retained messages than one client's share of memory holds. They are given out as
+fast as the client takes them, each as it is when its turn comes.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
-from queuelake.broker.session import Session
+from queuelake.broker.delivery import Delivery
+from queuelake.broker.session import Session, Subscription
 from queuelake.errors import ProtocolViolationError
 from queuelake.protocol import encoder, reasons
 from queuelake.protocol.packets import V5, Subscribe, SubscribeItem, Unsubscribe
@@ -43,9 +48,55 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
     now_ms = broker.clock.now_ms()
     for item, _ in retained:
         if not is_shared(item.topic_filter):
-            subscription = session.subscriptions[item.topic_filter]
-            for message in broker.retained.match(item.topic_filter, now_ms):
-                broker.delivery.offer_retained(subscription, message)
+            if connection.feed is None:
+                connection.feed = RetainedFeed(broker.delivery, session)
+            connection.feed.add(session.subscriptions[item.topic_filter], now_ms)
+
+
+@final
+class RetainedFeed:
+    """The retained messages which new subscriptions of one session are still to get."""
+
+    __slots__ = ("_delivery", "_session", "_waiting")
+
+    def __init__(self, delivery: Delivery, session: Session) -> None:
+        self._delivery = delivery
+        self._session = session
+        self._waiting: list[tuple[Subscription, list[bytes]]] = []  # topics from the last on
+
+    def add(self, subscription: Subscription, now_ms: int) -> None:
+        topics = self._delivery.retained.topics(subscription.topic_filter)
+        if self._session.persistent and subscription.qos:
+            # These belong to the session: it gets them even if its client leaves before the end.
+            topics = [one for one in topics if not self._offer(subscription, one, now_ms, 1)]
+        topics.reverse()
+        self._waiting = [one for one in self._waiting if self._is_wanted(one[0])]
+        self._waiting.append((subscription, topics))
+        self.fill(now_ms)
+
+    def fill(self, now_ms: int) -> bool:
+        """Give out what there is room for; False when nothing is left."""
+        while self._waiting:
+            subscription, topics = self._waiting[0]
+            if not topics or not self._is_wanted(subscription):
+                del self._waiting[0]
+            elif not self._delivery.has_room(self._session):
+                return True
+            else:
+                self._offer(subscription, topics.pop(), now_ms, 0)
+        return False
+
+    def _offer(self, subscription: Subscription, topic: bytes, now_ms: int, qos_min: int) -> bool:
+        message = self._delivery.retained.get(topic, now_ms)
+        if message is None:
+            return True
+        if message.qos < qos_min:
+            return False
+        self._delivery.offer_retained(subscription, message)
+        return True
+
+    def _is_wanted(self, subscription: Subscription) -> bool:
+        return self._session.subscriptions.get(subscription.topic_filter) is subscription
 
 
 def _check(connection: Connection, session: Session, item: SubscribeItem) -> tuple[int, str]:

@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from tests.conformance.conftest import Clients
+from tests.conftest import BrokerFactory
 from tests.harness import packets as p
 from tests.harness.broker import Broker
 from tests.harness.packets import Will
@@ -67,3 +68,19 @@ def test_an_answer_behind_a_close_frame_harms_nobody_else(
         while raw.recv(4096):
             pass
         watcher.expect_publish(name, b"m")
+
+
+@pytest.mark.conforms("MQTT-3.3.1-9")
+@pytest.mark.parametrize("expiry_s", [0, 60])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_more_retained_messages_than_fit_into_memory_all_arrive(
+    fresh_broker: BrokerFactory, clients: Clients, qos: int, expiry_s: int
+) -> None:
+    broker = fresh_broker({"limits.memory_bytes_per_client_max": 10_000, "http.enabled": False})
+    publisher = clients(of=broker)
+    for number in range(300):
+        publisher.send_publish(f"kept/{number}", bytes(100), qos=number % 2, retain=True)
+    publisher.ping()
+    reader = clients(of=broker, properties={"session_expiry_interval": expiry_s})
+    reader.subscribe("kept/#", qos=qos)
+    assert len({message.topic for message in reader.drain()}) == 300
