@@ -32,9 +32,15 @@ class Sent:
     released: bool = False
     outcome: str = ""  # "acknowledged" or "refused", when it is known
     done_at: int = -1  # the step when it was acknowledged
+    times: int = 0  # how often it was sent
 
     def payload(self) -> bytes:
         return b"%d:" % self.number + bytes(self.size)
+
+    def was_refused(self) -> bool:
+        """At QoS 1 the refused one may be a repeat of one which was stored and whose PUBACK was
+        lost; at QoS 2 the server knows it again."""
+        return self.outcome == "refused" and (self.qos == 2 or self.times == 1)
 
 
 @dataclass
@@ -128,6 +134,7 @@ class Client:
         self.transport.send(self._publish(packet_id, message, dup=False))
 
     def _publish(self, packet_id: int, message: Sent, *, dup: bool) -> bytes:
+        message.times += 1
         return p.publish(
             message.topic,
             message.payload(),

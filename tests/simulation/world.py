@@ -43,6 +43,7 @@ class World:
         self.steps = 0
         self.crashes = 0
         self.failures = 0
+        self.broken: list[str] = []
         self.publishers = [Client("pub4", 4, {}, NEVER_S), Client("pub5", 5, {}, NEVER_S)]
         wanted = {"plain/#": 2, "kept/#": 1, WILL_TOPIC: 2}
         self.plain = [
@@ -95,12 +96,12 @@ class World:
             self.committer.commit()
 
     def check(self) -> None:
-        wrong = []
+        wrong = list(self.broken)
         for one in [*self.plain, *self.members]:
             wrong += checks.exactly_once(one)
             wrong += checks.refused_stay_away(one, self.publishers)
         for one in self.plain:
-            wrong += checks.order(one, self.failures > 0)
+            wrong += checks.order(one, self.publishers, self.failures > 0)
         keep(wrong)
 
     # --- Events ----------------------------------------------------------------------------------
@@ -218,7 +219,8 @@ class World:
             if packet.type in (p.PUBACK, p.PUBREC) and packet.reason_code < 0x80:
                 message = client.pending.get(packet.packet_id)
                 if message is not None and not message.outcome and not message.retain:
-                    keep(checks.unstored(self.store, self.plain, message))
+                    # Raised here, it would be caught as an error of this connection.
+                    self.broken += checks.unstored(self.store, self.plain, message)
 
     # --- The end ---------------------------------------------------------------------------------
 
