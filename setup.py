@@ -31,6 +31,7 @@ HOT = (
     "src/queuelake/broker/router.py",
     "src/queuelake/broker/runner.py",
     "src/queuelake/broker/session.py",
+    "src/queuelake/broker/terms.py",
     "src/queuelake/broker/throttle.py",
 )
 

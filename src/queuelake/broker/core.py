@@ -28,6 +28,7 @@ from queuelake.broker.router import Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
 from queuelake.broker.sessions import Sessions
+from queuelake.broker.terms import Terms
 from queuelake.broker.wills import Wills
 from queuelake.errors import RefusedError
 from queuelake.protocol import reasons
@@ -64,6 +65,7 @@ class Broker:
         self.clock = clock or Clock()
         self.timers = TimerWheel(self.clock.now_ms())
         self.metrics = Metrics()
+        self.terms = Terms(settings.mqtt)
         self.authenticator = Authenticator(settings)
         self._acl = Acl(settings.acl, False)
         self._anonymous_acl = Acl(settings.acl, not self.authenticator.configured)

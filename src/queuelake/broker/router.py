@@ -131,6 +131,10 @@ class Router:
             self._cache[topic] = found
         return found
 
+    def has_route(self, topic: bytes) -> bool:
+        """Whether this topic was routed lately."""
+        return topic in self._cache
+
     def add(self, subscription: Subscription) -> None:
         """Add a subscription, or replace the one this session has with the same filter."""
         topic_filter = subscription.topic_filter

@@ -28,7 +28,7 @@ def decode_publish(data: bytes, head: int, at: int, end: int, version: int) -> P
     if at + (2 if qos else 0) > end:
         raise MalformedPacketError("topic reaches behind the end of its PUBLISH")
     topic = data[start:at]
-    if not topic.isascii() or b"\0" in topic:
+    if not topic.isascii() or 0 in topic:
         check_utf8(topic)
     packet_id = 0
     if qos:

@@ -6,7 +6,7 @@ row holds the entries one session got in one commit: flags, and where the messag
 of chunk and row there is a reference; when the last reference to a chunk goes, the chunk goes.
 
     MESSAGES    chunk id, piece number        -> count, lengths, records
-    QUEUE       session id, first sequence    -> count, bytes, chunk ids, entries
+    QUEUE       session id, first sequence    -> count, bytes, chunk ids, columns of the entries
     REFERENCES  chunk id, session id, first sequence -> (nothing)
 """
 
@@ -33,7 +33,6 @@ ROW_ENTRIES_MAX: Final = 1000
 
 _RECORD: Final = struct.Struct("<HHBIIQQ")  # topic, publisher lengths, flags, offsets, times
 _ROW: Final = struct.Struct("<HHQ")  # entries, chunks, bytes
-_ENTRY: Final = struct.Struct("<BHHHH")  # first byte, chunk, place, identifiers, shared filter
 
 
 def u64(*numbers: int) -> bytes:
@@ -134,17 +133,24 @@ def put_row(
     entries: list[tuple[int, bytes, bytes, int, int]],
 ) -> None:
     """Write one row; an entry is (first byte, identifiers, shared filter, chunk id, place)."""
-    assert 0 < len(entries) <= ROW_ENTRIES_MAX
+    count = len(entries)
+    assert 0 < count <= ROW_ENTRIES_MAX
     chunks: dict[int, int] = {}
-    parts: list[bytes] = []
-    for first, ids, shared, chunk_id, place in entries:
-        number = chunks.setdefault(chunk_id, len(chunks))
-        parts.append(_ENTRY.pack(first, number, place, len(ids), len(shared)))
-        if ids or shared:
-            parts.append(ids + shared)
+    numbers = [chunks.setdefault(entry[3], len(chunks)) for entry in entries]
+    parts = [
+        _ROW.pack(count, len(chunks), size),
+        u64(*chunks),
+        bytes([entry[0] for entry in entries]),
+        struct.pack(f"<{count}H", *numbers),
+        struct.pack(f"<{count}H", *[entry[4] for entry in entries]),
+    ]
+    texts = [entry[1] + entry[2] for entry in entries]
+    if any(texts):
+        parts.append(struct.pack(f"<{count}H", *[len(entry[1]) for entry in entries]))
+        parts.append(struct.pack(f"<{count}H", *[len(entry[2]) for entry in entries]))
+        parts.extend(texts)
     key = u64(session_id, first_sequence)
-    head = _ROW.pack(len(entries), len(chunks), size) + u64(*chunks)
-    batch.put(QUEUE, key, head + b"".join(parts))
+    batch.put(QUEUE, key, b"".join(parts))
     for chunk_id in chunks:
         batch.put(REFERENCES, u64(chunk_id) + key, b"")
 
@@ -170,23 +176,30 @@ def _read_row(
     view: ReadTransaction, sequence: int, row: bytes, after: int, found: list[StoredEntry]
 ) -> int:
     count, chunk_count, _ = _ROW.unpack_from(row)
-    at: int = _ROW.size
+    at: int = _ROW.size + 8 * chunk_count
     chunk_ids = row_chunks(row)
     chunks: dict[int, list[bytes]] = {}
-    at += 8 * chunk_count
+    numbers = struct.unpack_from(f"<{2 * count}H", row, at + count)
+    texts_at: int = at + 5 * count
+    has_texts = len(row) > texts_at
+    lengths = struct.unpack_from(f"<{2 * count}H", row, texts_at) if has_texts else ()
+    text_at: int = texts_at + 4 * count
     size = 0
-    for number in range(count):
-        first, chunk, place, ids_len, shared_len = _ENTRY.unpack_from(row, at)
-        at += _ENTRY.size
-        if sequence + number > after:
+    for n in range(count):
+        ids_end: int = text_at
+        shared_end: int = text_at
+        if has_texts:
+            ids_end += lengths[n]
+            shared_end = ids_end + lengths[count + n]
+        if sequence + n > after:
+            chunk = numbers[n]
             if chunk not in chunks:
                 chunks[chunk] = read_chunk(view, chunk_ids[chunk])
-            message = decode_message(chunks[chunk][place])
-            ids = row[at : at + ids_len]
-            shared = row[at + ids_len : at + ids_len + shared_len]
-            found.append(StoredEntry(sequence + number, first, ids, shared, message))
+            message = decode_message(chunks[chunk][numbers[count + n]])
+            ids, shared = row[text_at:ids_end], row[ids_end:shared_end]
+            found.append(StoredEntry(sequence + n, row[at + n], ids, shared, message))
             size += message.size()
-        at += ids_len + shared_len
+        text_at = shared_end
     return size
 
 
