@@ -16,12 +16,15 @@ from setuptools.command.build_ext import build_ext
 
 HOT = (
     "src/queuelake/protocol/*.py",
+    "src/queuelake/storage/lmdb_store.py",
     "src/queuelake/storage/queue_rows.py",
     "src/queuelake/broker/auth/acl.py",
     "src/queuelake/broker/auth/filters.py",
     "src/queuelake/broker/clock.py",
     "src/queuelake/broker/connection.py",
+    "src/queuelake/broker/deadlines.py",
     "src/queuelake/broker/delivery.py",
+    "src/queuelake/broker/farewell.py",
     "src/queuelake/broker/group.py",
     "src/queuelake/broker/inbound.py",
     "src/queuelake/broker/limits.py",

@@ -78,7 +78,9 @@ class ReadTransaction(Protocol):
 class WriteTransaction(ReadTransaction, Protocol):
     def put(self, table: int, key: bytes, value: bytes) -> None: ...
 
-    def delete(self, table: int, key: bytes) -> None: ...
+    def delete(self, table: int, key: bytes) -> bool:
+        """Tells whether it was there."""
+        ...
 
 
 class View(Protocol):

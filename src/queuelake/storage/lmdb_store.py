@@ -224,8 +224,8 @@ class _LmdbTransaction:
         with self._transaction.cursor(db=self._tables[table]) as cursor:
             cursor.putmulti(items)
 
-    def delete(self, table: int, key: bytes) -> None:
-        self._transaction.delete(key, db=self._tables[table])
+    def delete(self, table: int, key: bytes) -> bool:
+        return self._transaction.delete(key, db=self._tables[table])
 
 
 class _LmdbView:

@@ -70,5 +70,5 @@ class MemoryView:
     def put(self, table: int, key: bytes, value: bytes) -> None:
         self._tables[table][key] = value
 
-    def delete(self, table: int, key: bytes) -> None:
-        self._tables[table].pop(key, None)
+    def delete(self, table: int, key: bytes) -> bool:
+        return self._tables[table].pop(key, None) is not None

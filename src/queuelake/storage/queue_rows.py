@@ -243,8 +243,9 @@ def trim_rows(transaction: WriteTransaction, session_id: int, upto: int) -> None
 def _free_if_unused(transaction: WriteTransaction, chunk_id: bytes) -> None:
     if any(True for _ in transaction.scan(REFERENCES, chunk_id, chunk_id + b"\xff" * 16)):
         return
-    for key, _ in list(transaction.scan(MESSAGES, chunk_id, chunk_id + b"\xff" * 4)):
-        transaction.delete(MESSAGES, key)
+    piece = 0
+    while transaction.delete(MESSAGES, chunk_id + piece.to_bytes(4, "big")):
+        piece += 1
 
 
 def row_totals(
