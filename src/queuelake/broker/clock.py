@@ -16,6 +16,7 @@ from typing import Final, final
 log = logging.getLogger("queuelake.clock")
 
 SLOT_MS: Final = 250
+SWEEP_TIMERS_MIN: Final = 1024
 
 
 @final
@@ -53,13 +54,22 @@ class Timer:
 class TimerWheel:
     """Timers by slot. `turn` is called about once a slot and fires what is due."""
 
-    __slots__ = ("_slot", "_slots")
+    __slots__ = ("_count", "_slot", "_slots", "_sweep_at")
 
     def __init__(self, now_ms: int) -> None:
         self._slots: dict[int, list[Timer]] = {}
+        self._count: int = 0
+        self._sweep_at: int = SWEEP_TIMERS_MIN
         self._slot: int = now_ms // SLOT_MS
 
+    def __len__(self) -> int:
+        """How many timers are kept, cancelled ones included until they are swept away."""
+        return self._count
+
     def arm(self, due_ms: int, action: Callable[[int], None]) -> Timer:
+        if self._count >= self._sweep_at:
+            self._sweep()
+        self._count += 1
         timer = Timer(action)
         # A timer fires in the slot after the one it is due in: never early.
         slot = max(due_ms // SLOT_MS + 1, self._slot + 1)
@@ -76,7 +86,11 @@ class TimerWheel:
         fired = 0
         while self._slot < current:
             self._slot += 1
-            for timer in self._slots.pop(self._slot, ()):
+            due = self._slots.pop(self._slot, None)
+            if due is None:
+                continue
+            self._count -= len(due)
+            for timer in due:
                 action = timer.action
                 if action is not None:
                     timer.action = None
@@ -86,3 +100,16 @@ class TimerWheel:
                     except Exception:  # a bug in one action must not stop everybody's timers
                         log.exception("timer")
         return fired
+
+    def _sweep(self) -> None:
+        """Forget cancelled timers: a client which comes and goes leaves one behind each time."""
+        slots: dict[int, list[Timer]] = {}
+        count = 0
+        for slot, timers in self._slots.items():
+            live = [timer for timer in timers if timer.action is not None]
+            if live:
+                slots[slot] = live
+                count += len(live)
+        self._slots = slots
+        self._count = count
+        self._sweep_at = max(SWEEP_TIMERS_MIN, 2 * count)

@@ -15,7 +15,9 @@ import logging
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.clock import Clock
+from queuelake.broker.deadlines import Deadlines
 from queuelake.broker.delivery import Delivery
+from queuelake.broker.farewell import last_word, on_disconnect, refuse
 from queuelake.broker.handshake import Handshake
 from queuelake.broker.inbound import on_ack, on_publish, refuse_unstored
 from queuelake.broker.metrics import DISCONNECT_NAMES, Metrics
@@ -67,6 +69,7 @@ class Connection:
         "_out",
         "_sealed",
         "_state",
+        "_unread",
         "_write_paused",
         "_writing",
         "acl",
@@ -75,6 +78,7 @@ class Connection:
         "certificate_user",
         "clock",
         "connected_ms",
+        "deadlines",
         "delivery",
         "feed",
         "handshake",
@@ -82,6 +86,7 @@ class Connection:
         "listener",
         "loopback",
         "metrics",
+        "packet_size_max",
         "peer_ip",
         "peer_port",
         "request_problem",
@@ -112,8 +117,10 @@ class Connection:
         self._group: int = 0  # the last group which will tell this connection
         self._writing: bool = False
         self._write_paused: bool = False
+        self._unread: int = 0  # bytes of answers since writing was paused
         self.aliases: dict[int, bytes] | None = None
         self.throttle: Throttle = Throttle(self)
+        self.deadlines: Deadlines = Deadlines(self)
         self.handshake: Handshake | None = Handshake(self)
         self.session: Session | None = None
         self.feed: RetainedFeed | None = None
@@ -122,6 +129,7 @@ class Connection:
         self.certificate_user: str | None = None
         self.version: int = 0
         self.request_problem: bool = True
+        self.packet_size_max: int = 0  # of the client; 0: any
         self.keepalive_s: int = 0
         self.seen_ms: int = self.clock.coarse_ms
         self.connected_ms: int = self.seen_ms
@@ -158,7 +166,7 @@ class Connection:
                 else:
                     self._on_packet(packet)
         except PeerError as error:
-            self.refuse(error)
+            refuse(self, error, self._decoder.offered)
         self.throttle.check_store()
         if self.throttle.limited:
             self.throttle.check_rates(now_ms)
@@ -173,6 +181,7 @@ class Connection:
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        self._unread = 0
 
     def resume_writing(self) -> None:
         self._write_paused = False
@@ -212,9 +221,16 @@ class Connection:
         data = out[0] if len(out) == 1 else b"".join(out)
         self._out = []
         transport = self.transport
-        if transport is not None:
-            self.metrics.bytes_sent += len(data)
-            transport.write(data)
+        if transport is None:
+            return
+        self.metrics.bytes_sent += len(data)
+        if self._write_paused:
+            # Messages wait, so these are answers: of a client which asks on and reads nothing.
+            self._unread += len(data)
+            if self._unread > self.broker.settings.limits.memory_bytes_per_client_max:
+                self.close(reasons.QUOTA_EXCEEDED, f"{self._unread} bytes of answers are unread")
+                return
+        transport.write(data)
 
     # Answers
 
@@ -289,6 +305,7 @@ class Connection:
             handshake = self.handshake
             assert handshake is not None
             self.version = packet.version
+            self.packet_size_max = packet.packet_size_max
             self._state = LOGGING_IN
             handshake.begin(packet)
         elif isinstance(packet, Auth):
@@ -305,24 +322,13 @@ class Connection:
             unsubscribe(self, packet)
         else:
             assert isinstance(packet, Disconnect)
-            self._on_disconnect(packet)
+            on_disconnect(self, packet)
 
     def _on_auth(self, packet: Auth) -> None:
         handshake = self.handshake
         if handshake is None:
             raise ProtocolViolationError("AUTH on a connection which logged in without a method")
         handshake.on_auth(packet)
-
-    def _on_disconnect(self, packet: Disconnect) -> None:
-        session = self.session
-        if session is not None and packet.session_expiry_s >= 0:
-            if session.expiry_s == 0 and packet.session_expiry_s > 0:
-                raise ProtocolViolationError("DISCONNECT gives an expired session more time")
-            limit = self.broker.settings.mqtt.session_expiry_s_max
-            session.expiry_s = min(packet.session_expiry_s, limit)
-        with_will = packet.reason == reasons.DISCONNECT_WITH_WILL
-        self.leave("client", packet.reason < 0x80 and not with_will)
-        self._finish()
 
     # Being online, and no longer
 
@@ -341,31 +347,27 @@ class Connection:
         """The login goes on with an AUTH packet."""
         self._state = WAITING
 
-    def refuse(self, error: PeerError) -> None:
-        """The peer broke the protocol: say so where the protocol allows it, and close."""
-        log.info("%s (%s): %s", self.client_name(), self.peer_ip or self.listener, error)
-        if self.session is None and self._decoder.offered >= 0 and self._state != CLOSED:
-            reason = error.reason_code
-            if self._decoder.offered == V5:
-                self.send(encoder.connack(V5, False, reason))
-            elif reason == reasons.UNSUPPORTED_PROTOCOL_VERSION:
-                self.send(encoder.connack(packets.V311, False, reason))
-        self.close(error.reason_code, str(error))
-
     def close(self, reason: int, problem: str) -> None:
         """End the connection from our side, with the last word MQTT 5 gives us."""
         if self._state == CLOSED:
             return
         if self.session is not None and self.version == V5:
-            self.send(encoder.disconnect(reason, problem))
+            self.send(last_word(self, self._sealed + self._held, reason, problem))
         self.leave(DISCONNECT_NAMES.get(reason, "error"), False)
-        self._finish()
+        self.finish()
+
+    def told(self, words: bytes, bare: bytes) -> bytes:
+        """A packet with its reason in words; without, when the client takes none that long."""
+        limit = self.packet_size_max
+        return words if limit == 0 or len(words) <= limit else bare
 
     def leave(self, why: str, clean: bool) -> None:
         """The client is gone, however it went; `clean`: its will is not to be published."""
         if self._state == CLOSED:
             return
         self._state = CLOSED
+        self.deadlines.cancel()
+        self.feed = None
         self._held = []
         self._sealed = []
         self.handshake = None
@@ -374,7 +376,7 @@ class Connection:
             self.broker.client_left(self, session, why, clean)
             self.session = None
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Write what is left, then close; a peer which does not read is cut off."""
         self.flush()
         transport = self.transport
@@ -386,17 +388,6 @@ class Connection:
     def _abort(self, now_ms: int) -> None:
         if self.transport is not None:
             self.transport.abort()
-
-    def check_keepalive(self, now_ms: int) -> None:
-        if self._state != ONLINE:
-            return
-        limit_ms = self.keepalive_s * 1500
-        paused = self.throttle.is_paused()
-        if not paused and now_ms - self.seen_ms >= limit_ms:
-            self.close(reasons.KEEP_ALIVE_TIMEOUT, f"nothing heard for {limit_ms / 1000} s")
-            return
-        due_ms = (now_ms if paused else self.seen_ms) + limit_ms
-        self.broker.timers.arm(due_ms, self.check_keepalive)
 
     def client_name(self) -> str:
         return self.session.client_id if self.session is not None else "client"

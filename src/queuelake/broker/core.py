@@ -135,7 +135,7 @@ class Broker:
         self._per_ip[ip] = self._per_ip.get(ip, 0) + 1
         self.metrics.connections += 1
         due_ms = self.clock.now_ms() + int(self.settings.mqtt.connect_timeout_s * 1000)
-        self.timers.arm(due_ms, _LoginDeadline(connection).check)
+        connection.deadlines.await_login(due_ms)
 
     def dismiss(self, connection: Connection) -> None:
         """Its transport is closed."""
@@ -152,7 +152,7 @@ class Broker:
         """Raise when one more client is more than a limit allows."""
         limits = self.settings.limits
         if self.stopping:
-            raise _refused(reasons.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+            raise _refused(reasons.SERVER_UNAVAILABLE, "the broker is shutting down")
         if limits.connections_max and len(self.connections) > limits.connections_max:
             problem = f"{limits.connections_max} of {limits.connections_max} connections in use"
             raise _refused(reasons.QUOTA_EXCEEDED, problem)
@@ -209,11 +209,7 @@ class Broker:
         now_ms = self.clock.now_ms()
         connection.seen_ms = now_ms
         connection.connected_ms = now_ms
-        if connection.keepalive_s:
-            self.timers.arm(now_ms + connection.keepalive_s * 1500, connection.check_keepalive)
-        if identity.expires_at is not None:
-            due_ms = int(identity.expires_at * 1000)
-            self.timers.arm(due_ms, _TokenEnd(connection).check)
+        connection.deadlines.logged_in(now_ms, identity.expires_at)
         self.runner.touch(session)
         log.debug("%r connected from %s", session.client_id, connection.peer_ip)
 
@@ -289,29 +285,6 @@ class Broker:
             self.runner.after_durable(done.set)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(done.wait(), 1.0)
-
-
-@final
-class _LoginDeadline:
-    """Closes a connection which does not log in."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def check(self, now_ms: int) -> None:
-        if self._connection.waits_for_login():
-            self._connection.close(reasons.UNSPECIFIED_ERROR, "no CONNECT in time")
-
-
-@final
-class _TokenEnd:
-    """Closes a connection whose token has expired."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def check(self, now_ms: int) -> None:
-        self._connection.close(reasons.NOT_AUTHORIZED, "the token has expired")
 
 
 def _is_loopback(ip: str) -> bool:

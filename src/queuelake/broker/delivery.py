@@ -62,7 +62,7 @@ class Delivery:
         route = self.router.route(message.topic)
         count = 0
         for target in route.targets:
-            if target.no_local and target.session is publisher:
+            if target.no_local and target.session.client_id == message.publisher:
                 own = target.own
                 if own is None:
                     continue
@@ -93,6 +93,8 @@ class Delivery:
 
     def offer_retained(self, subscription: Subscription, message: Message) -> None:
         """A retained message for a new subscription: the retain flag stays set."""
+        if subscription.no_local and subscription.session.client_id == message.publisher:
+            return
         self._insist = True
         qos = message.qos if message.qos < subscription.qos else subscription.qos
         self._offer(subscription.session, message, qos, True, _ids_of(subscription), b"")

@@ -11,7 +11,6 @@ import uuid
 from typing import TYPE_CHECKING, final
 
 from queuelake.broker.auth.authenticator import Identity, Login
-from queuelake.broker.session import Session
 from queuelake.broker.throttle import LOGIN
 from queuelake.errors import ProtocolViolationError, RefusedError
 from queuelake.protocol import encoder, reasons
@@ -182,26 +181,31 @@ class Handshake:
         if connect.version != V5:
             expiry_s = 0 if connect.clean_start else mqtt.session_expiry_s_v311
         expiry_s = min(max(0, expiry_s), mqtt.session_expiry_s_max)
+        keepalive_s = connect.keepalive_s
+        if mqtt.keepalive_s_max and (keepalive_s == 0 or keepalive_s > mqtt.keepalive_s_max):
+            keepalive_s = mqtt.keepalive_s_max
+        properties = self._properties(connect, broker, expiry_s, keepalive_s)
+        answer = encoder.connack(connect.version, False, reasons.SUCCESS, properties)
+        if connect.packet_size_max and len(answer) > connect.packet_size_max:
+            problem = f"CONNACK has {len(answer)} bytes, the client takes {connect.packet_size_max}"
+            raise _refused(reasons.PACKET_TOO_LARGE, problem)
+        discards = connect.clean_start and broker.sessions.is_stored(connect.client_id)
         session, present = broker.open_session(connect, expiry_s)
         session.attach(
             connect.version,
             min(connect.receive_max, mqtt.inflight_max),
             connect.packet_size_max,
-            connect.alias_max,
+            min(connect.alias_max, mqtt.topic_alias_max),
         )
         session.connection = connection
         if will is not None:
             broker.wills.register(session, will, broker.clock.now_ms())
-        keepalive_s = connect.keepalive_s
-        if mqtt.keepalive_s_max and (keepalive_s == 0 or keepalive_s > mqtt.keepalive_s_max):
-            keepalive_s = mqtt.keepalive_s_max
         connection.request_problem = connect.request_problem
         connection.username = identity.username
         connection.online(session, acl, keepalive_s)
-        durable = session.persistent or will is not None
+        durable = session.persistent or will is not None or discards
         if durable:
             session.gate = broker.runner.number  # nothing leaves before CONNACK
-        properties = self._properties(connect, session, broker, expiry_s, keepalive_s)
         answer = encoder.connack(connect.version, present, reasons.SUCCESS, properties)
         connection.answer(answer, durable)
         broker.client_joined(connection, session, identity)
@@ -210,7 +214,7 @@ class Handshake:
         self._connect = None
 
     def _properties(
-        self, connect: Connect, session: Session, broker: Broker, expiry_s: int, keepalive_s: int
+        self, connect: Connect, broker: Broker, expiry_s: int, keepalive_s: int
     ) -> bytes:
         """What CONNACK tells an MQTT 5 client about its session and about us."""
         if connect.version != V5:
@@ -224,7 +228,7 @@ class Handshake:
         if expiry_s != max(0, connect.session_expiry_s):
             parts.append(p.write_number(p.SESSION_EXPIRY, expiry_s))
         if self._assigned:
-            parts.append(p.write_value(p.ASSIGNED_CLIENT_ID, session.client_id.encode()))
+            parts.append(p.write_value(p.ASSIGNED_CLIENT_ID, connect.client_id.encode()))
         if keepalive_s != connect.keepalive_s:
             parts.append(p.write_number(p.SERVER_KEEP_ALIVE, keepalive_s))
         if mqtt.qos_max < 2:
@@ -237,7 +241,7 @@ class Handshake:
             if not available:
                 parts.append(p.write_number(number, 0))
         if connect.request_response and mqtt.response_information:
-            text = mqtt.response_information.replace("${clientid}", session.client_id)
+            text = mqtt.response_information.replace("${clientid}", connect.client_id)
             parts.append(p.write_value(p.RESPONSE_INFORMATION, text.encode()))
         if self._method:
             parts.append(p.write_value(p.AUTH_METHOD, self._method.encode()))
@@ -251,7 +255,8 @@ class Handshake:
         assert connect is not None
         connection.broker.login_refused(connection, connect.client_id, reason, problem)
         properties = p.write_value(p.REASON_STRING, problem[:256].encode())
-        connection.send(encoder.connack(connect.version, False, reason, properties))
+        words = encoder.connack(connect.version, False, reason, properties)
+        connection.send(connection.told(words, encoder.connack(connect.version, False, reason)))
         connection.close(reason, problem)
 
 

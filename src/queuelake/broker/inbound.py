@@ -112,7 +112,12 @@ def _answer_refused(connection: Connection, packet: Publish, reason: int) -> Non
     if connection.version != V5:
         reason = 0  # 3.1.1 has no way to say it: acknowledge, do not deliver
     problem = _PROBLEMS.get(reason, "") if connection.request_problem else ""
-    connection.answer(encoder.ack(kind, packet.packet_id, reason, problem), False)
+    connection.answer(_refused(connection, kind, packet.packet_id, reason, problem), False)
+
+
+def _refused(connection: Connection, kind: int, packet_id: int, reason: int, problem: str) -> bytes:
+    words = encoder.ack(kind, packet_id, reason, problem)
+    return connection.told(words, encoder.ack(kind, packet_id, reason))
 
 
 def refuse_unstored(connection: Connection, answer: bytes) -> bool:
@@ -127,7 +132,8 @@ def refuse_unstored(connection: Connection, answer: bytes) -> bool:
         keep_cursor(connection, session)
     if connection.version == V5:
         problem = "the message could not be stored" if connection.request_problem else ""
-        connection.send(encoder.ack(kind, packet_id, reasons.UNSPECIFIED_ERROR, problem))
+        reason = reasons.UNSPECIFIED_ERROR
+        connection.send(_refused(connection, kind, packet_id, reason, problem))
     return True
 
 

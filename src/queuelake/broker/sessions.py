@@ -119,6 +119,10 @@ class Sessions:
             self._save(session)
         return session, False
 
+    def is_stored(self, client_id: str) -> bool:
+        session = self.by_client.get(client_id)
+        return session is not None and session.persistent
+
     def new_id(self) -> int:
         self._last_id += 1
         return self._last_id

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from queuelake.broker.delivery import Delivery
+from queuelake.broker.inbound import peer_error
 from queuelake.broker.session import Session, Subscription
 from queuelake.errors import ProtocolViolationError
 from queuelake.protocol import encoder, reasons
@@ -41,8 +42,9 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
                 retained.append((item, is_new))
         codes.append(code)
     problem = "; ".join(problems) if connection.request_problem else ""
-    answer = encoder.suback(connection.version, packet.packet_id, bytes(codes), problem)
-    connection.answer(answer, session.persistent)
+    words = encoder.suback(connection.version, packet.packet_id, bytes(codes), problem)
+    bare = encoder.suback(connection.version, packet.packet_id, bytes(codes))
+    _answer(connection, session, connection.told(words, bare))
     if session.persistent:
         session.gate = connection.runner.number  # retained messages come behind SUBACK
     now_ms = broker.clock.now_ms()
@@ -148,4 +150,12 @@ def unsubscribe(connection: Connection, packet: Unsubscribe) -> None:
         else:
             codes.append(reasons.NO_SUBSCRIPTION_EXISTED)
     answer = encoder.unsuback(connection.version, packet.packet_id, bytes(codes))
+    _answer(connection, session, answer)
+
+
+def _answer(connection: Connection, session: Session, answer: bytes) -> None:
+    limit = connection.packet_size_max
+    if limit and len(answer) > limit:
+        problem = f"the answer has {len(answer)} bytes, the client takes {limit}"
+        raise peer_error(reasons.PACKET_TOO_LARGE, problem)
     connection.answer(answer, session.persistent)

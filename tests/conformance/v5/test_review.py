@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 
@@ -84,3 +85,58 @@ def test_more_retained_messages_than_fit_into_memory_all_arrive(
     reader = clients(of=broker, properties={"session_expiry_interval": expiry_s})
     reader.subscribe("kept/#", qos=qos)
     assert len({message.topic for message in reader.drain()}) == 300
+
+
+@pytest.mark.conforms("MQTT-3.2.0-1")
+def test_a_client_refused_before_its_connack_gets_no_other_packet(dial: Clients, name: str) -> None:
+    client = dial()
+    properties = {"session_expiry_interval": 60}
+    client.send(p.connect(name, properties=properties) + p.publish("a/+", b"", qos=1, packet_id=1))
+    client.expect_refused(0x90)
+
+
+@pytest.mark.conforms("MQTT-3.4.2-2", "MQTT-3.9.2-1", "MQTT-3.1.2-24")
+def test_reasons_in_words_never_exceed_the_maximum_packet_size(clients: Clients) -> None:
+    client = clients(properties={"maximum_packet_size": 20})
+    puback = client.publish("$SYS/broker/x", b"", qos=1)
+    assert puback.reason_code == 0x87
+    assert "reason_string" not in puback.properties
+    suback = client.subscribe("a/#/b")
+    assert suback.reason_codes == [0x8F]
+    assert "reason_string" not in suback.properties
+    client.send(p.publish("a/#", b""))
+    assert "reason_string" not in client.expect_disconnect(0x90).properties
+
+
+@pytest.mark.conforms("MQTT-3.1.2-24", "MQTT-3.2.2-19")
+def test_a_client_which_cannot_take_connack_is_refused_in_few_bytes(dial: Clients) -> None:
+    client = dial()
+    client.connect(properties={"maximum_packet_size": 10}, expect_code=0x95)
+    client.expect_closed()
+
+
+def test_a_client_which_asks_on_and_reads_nothing_is_cut_off(
+    fresh_broker: BrokerFactory, clients: Clients
+) -> None:
+    broker = fresh_broker({"limits.memory_bytes_per_client_max": 100_000, "http.enabled": False})
+    client = clients(of=broker)
+    question = p.subscribe(1, [("#/" + "x" * 90, 0)]) * 100
+    for _ in range(1500):
+        with contextlib.suppress(ConnectionError):
+            client.send(question)
+    client.read_to_close()
+
+
+@pytest.mark.conforms("MQTT-3.8.3-3")
+def test_no_local_holds_for_retained_messages_and_wills(clients: Clients, name: str) -> None:
+    properties = {"session_expiry_interval": 60}
+    client = clients(name, properties=properties, will=Will(name, b"will", qos=1))
+    client.publish(name, b"mine", qos=1, retain=True)
+    client.subscribe(name, qos=1, no_local=True)
+    client.expect_nothing()
+    client.close()
+    again = clients(name, clean=False, properties=properties)
+    again.expect_nothing()
+    again.unsubscribe(name)
+    again.subscribe(name, qos=1)
+    again.expect_publish(name, b"mine", retain=True)
