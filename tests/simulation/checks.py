@@ -134,13 +134,17 @@ def retained_at_subscribe(subscriber: Client, publishers: list[Client]) -> list[
     return wrong
 
 
-def retained_values(found: dict[str, int], publishers: list[Client]) -> list[str]:
-    """What is retained is what was acknowledged last."""
+def retained_values(found: dict[str, int], publishers: list[Client], refusals: bool) -> list[str]:
+    """What is retained is what was acknowledged last; for refusals see `order`."""
     expected: dict[str, set[int]] = {}
     for publisher in publishers:
+        repeated: dict[str, set[int]] = {}
         for message in publisher.sent:
             if message.retain and message.outcome == "acknowledged":
-                expected[message.topic] = {message.number}
+                before = repeated.setdefault(message.topic, set())
+                if refusals and publisher.version == 5 and message.times > 1:
+                    before.add(message.number)
+                expected[message.topic] = {message.number} | before
             elif message.retain and not message.was_refused():
                 expected.setdefault(message.topic, {0}).add(message.number)
     return [

@@ -269,7 +269,8 @@ class World:
         for one in self.plain:
             wrong += checks.complete(one, self.publishers)
             wrong += checks.retained_at_subscribe(one, self.publishers)
-        wrong += checks.retained_values(self._read_retained(), self.publishers)
+        found = self._read_retained()
+        wrong += checks.retained_values(found, self.publishers, self.failures > 0)
         for one in [one for one in self.plain if WILL_TOPIC in one.filters]:
             arrived = [got.number for got in one.received if got.topic == WILL_TOPIC]
             for mortal in self.mortals:
