@@ -114,3 +114,27 @@ def test_a_message_only_an_ended_session_would_get_takes_no_space() -> None:
     node.work()
     assert publisher.take().reason_code == 0
     assert node.store.tables[api.MESSAGES] == {}
+
+
+def test_what_cannot_be_laid_out_is_refused_and_stops_nobody_else() -> None:
+    node = Node(Settings(limits=Limits(subscriptions_per_client_max=0)))
+    keeper = node.client("keeper")
+    # More subscription identifiers than a queue row can hold, all for one message.
+    levels = 14
+    for number in range(14_000):
+        parts = ["+" if number >> level & 1 else "x" for level in range(levels)]
+        properties = {"subscription_identifier": 268_000_000}
+        packet = p.subscribe(1, [("/".join(parts), 1)], properties=properties)
+        keeper.transport.send(packet)
+    keeper.transport.send(p.subscribe(1, [("other", 1)]))
+    node.work()
+    keeper.take_all()
+    publisher = node.client("publisher")
+    publisher.publish("/".join("x" * levels), b"poison", 1, 1)
+    node.work()
+    assert publisher.take().reason_code == 0x80
+    node.pass_time(RETRY_MS)
+    publisher.publish("other", b"fine", 1, 2)
+    node.work()
+    assert publisher.take().reason_code == 0
+    assert keeper.payloads() == [b"fine"]

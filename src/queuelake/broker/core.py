@@ -157,7 +157,7 @@ class Broker:
             problem = f"{limits.connections_max} of {limits.connections_max} connections in use"
             raise _refused(reasons.QUOTA_EXCEEDED, problem)
         per_ip = limits.connections_per_ip_max
-        if per_ip and self._per_ip.get(connection.peer_ip, 0) > per_ip:
+        if per_ip and connection.peer_ip and self._per_ip.get(connection.peer_ip, 0) > per_ip:
             problem = f"{per_ip} of {per_ip} connections of {connection.peer_ip} in use"
             raise _refused(reasons.QUOTA_EXCEEDED, problem)
         bucket = self._connect_bucket

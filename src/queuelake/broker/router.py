@@ -7,11 +7,13 @@ publish costs one dict lookup, however many subscriptions there are.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from queuelake.broker.session import Session, Subscription
 from queuelake.protocol.message import encode_ids
 from queuelake.protocol.topics import has_wildcard
+
+CACHED_TOPIC_BYTES_MAX: Final = 512
 
 
 @final
@@ -126,6 +128,8 @@ class Router:
         found = self._cache.get(topic)
         if found is None:
             found = self._find(topic)
+            if len(topic) > CACHED_TOPIC_BYTES_MAX:
+                return found  # else a publisher of long names could fill the memory
             if len(self._cache) >= self._cache_max:
                 self._cache.clear()
             self._cache[topic] = found

@@ -240,7 +240,13 @@ class Runner:
 
     def _seal(self) -> None:
         group = self.group
-        self._next_chunk = group.seal(self._next_chunk)
+        try:
+            self._next_chunk = group.seal(self._next_chunk)
+        except Exception as error:  # what cannot be laid out must not stop all that can
+            log.exception("group of %d messages", len(group.messages))
+            self.group = Group()
+            self._fail(group, f"internal error: {error!r}")
+            return
         for connection in group.holders:
             connection.seal_held()
         self._sealed = group

@@ -54,6 +54,7 @@ class LmdbStore:
         # Growing the map needs a moment without any transaction of this process.
         self._resize = threading.Condition()
         self._readers = 0
+        self._wanted_bytes = 0  # the size the map is to grow to; 0: it need not
         try:
             self._env = lmdb.open(
                 str(path),
@@ -118,8 +119,20 @@ class LmdbStore:
         if size >= limit:
             raise _full(limit)
         with self._resize:
-            self._resize.wait_for(lambda: self._readers == 0)
-            self._env.set_mapsize(min(limit, size * 2))
+            self._wanted_bytes = min(limit, size * 2)
+            self._resize_if_unread()
+            self._resize.wait_for(lambda: self._wanted_bytes == 0)
+            if self._env.info()["map_size"] <= size:
+                raise StorageError(f"the map of {size} bytes cannot grow")
+
+    def _resize_if_unread(self) -> None:
+        """Grow the map if that is wanted and nobody reads; the caller has the lock."""
+        if self._wanted_bytes == 0 or self._readers > 0:
+            return
+        with contextlib.suppress(lmdb.Error):  # who waits for it sees that it has not grown
+            self._env.set_mapsize(self._wanted_bytes)
+        self._wanted_bytes = 0
+        self._resize.notify_all()
 
     def view(self) -> _LmdbView:
         return _LmdbView(self)
@@ -140,11 +153,13 @@ class LmdbStore:
     def _reader_left(self) -> None:
         with self._resize:
             self._readers -= 1
-            self._resize.notify_all()
+            # Here, not in the thread which waits: a busy reader might never leave it a gap.
+            self._resize_if_unread()
 
     def size_bytes(self) -> tuple[int, int]:
-        info = self._env.info()
-        page = self._env.stat()["psize"]
+        with self._resize:  # these look into the map, which must not move meanwhile
+            info = self._env.info()
+            page = self._env.stat()["psize"]
         return (info["last_pgno"] + 1) * page, info["map_size"]
 
     def free_dead_readers(self) -> None:
