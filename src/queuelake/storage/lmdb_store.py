@@ -35,12 +35,14 @@ from queuelake.storage.api import (
     ReadTransaction,
 )
 from queuelake.storage.queue_rows import trim_rows
+from queuelake.storage.resident import MappedFile
 
 if TYPE_CHECKING:
     from lmdb import _Database
 
 _FORMAT_KEY = b"format"
 _RESERVE_BYTES_MAX = 64 * 1024 * 1024
+_MAPPED_BYTES_MAX = 48 * 1024 * 1024
 
 
 class LmdbStore:
@@ -54,6 +56,7 @@ class LmdbStore:
         # Growing the map needs a moment without any transaction of this process.
         self._resize = threading.Condition()
         self._readers = 0
+        self._mapped = MappedFile(path / "data.mdb")
         self._wanted_bytes = 0  # the size the map is to grow to; 0: it need not
         try:
             self._env = lmdb.open(
@@ -161,6 +164,9 @@ class LmdbStore:
             info = self._env.info()
             page = self._env.stat()["psize"]
         return (info["last_pgno"] + 1) * page, info["map_size"]
+
+    def spare_memory(self) -> None:
+        self._mapped.drop_pages_above(_MAPPED_BYTES_MAX)
 
     def free_dead_readers(self) -> None:
         """A process which read this store has died: what it pinned is free again."""

@@ -38,6 +38,9 @@ class MemoryStore:
         used = sum(len(key) + len(value) for table in self.tables for key, value in table.items())
         return used, used
 
+    def spare_memory(self) -> None:
+        """All of it is needed."""
+
     def close(self) -> None:
         """Nothing to close."""
 
