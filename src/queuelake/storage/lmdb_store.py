@@ -58,16 +58,9 @@ class LmdbStore:
         self._readers = 0
         self._mapped = MappedFile(path / "data.mdb")
         self._wanted_bytes = 0  # the size the map is to grow to; 0: it need not
+        self._path = path
         try:
-            self._env = lmdb.open(
-                str(path),
-                map_size=max(self._settings.map_size_bytes_initial, _used_bytes(path)),
-                max_dbs=64,
-                max_readers=512,
-                sync=self._settings.durability == "fsync",
-                mode=0o600,
-            )
-            self._tables = [self._env.open_db(name.encode()) for name in TABLE_NAMES]
+            self._open()
             self._env.reader_check()
             self._check_format()
         except lmdb.Error as error:
@@ -76,6 +69,26 @@ class LmdbStore:
         except StoreFormatError:
             self.close()
             raise
+
+    def _open(self) -> None:
+        self._env = lmdb.open(
+            str(self._path),
+            map_size=max(self._settings.map_size_bytes_initial, _used_bytes(self._path)),
+            max_dbs=64,
+            max_readers=512,
+            sync=self._settings.durability == "fsync",
+            mode=0o600,
+        )
+        self._tables = [self._env.open_db(name.encode()) for name in TABLE_NAMES]
+
+    def _reopen(self) -> None:
+        """LMDB refuses everything after it could not write its own head: begin anew.
+
+        A view which is open meanwhile fails when it is next used; views are short.
+        """
+        with self._resize:
+            self._env.close()
+            self._open()
 
     def commit(self, batch: Batch) -> None:
         while True:
@@ -87,6 +100,9 @@ class LmdbStore:
                 return
             except lmdb.MapFullError:
                 self._grow()
+            except lmdb.PanicError as error:
+                self._reopen()
+                raise StorageError(f"commit failed, store opened again: {error}") from error
             except (lmdb.Error, OSError) as error:
                 raise StorageError(f"commit failed: {error}") from error
 
