@@ -27,7 +27,10 @@ from tests.harness import packets as p
 from tests.harness.packets import Packet
 from tests.harness.reading import parse
 from tests.harness.wire import _whole_packet
+from tests.simulation.node import Node
 
+# A session asks only whether there is one.
+CONNECTION = Connection(Node().broker, "test")
 STEP_MS = 1000
 EXPIRY_S = 3
 
@@ -227,7 +230,7 @@ class SessionAgainstModel(RuleBasedStateMachine):
         self.version = version
         self.packet_size_max = 150 if limited else 0
         self.session.attach(version, window, self.packet_size_max, alias_max if version == 5 else 0)
-        self.session.connection = Connection.__new__(Connection)
+        self.session.connection = CONNECTION
         self.online = True
 
     @precondition(lambda self: self.online)
@@ -386,7 +389,7 @@ def test_large_messages_are_read_back_a_few_at_a_time() -> None:
     """Sixteen messages of 10 MB are not sixteen entries: memory has a limit of its own."""
     session = Session(1, "client", 5, 3600)
     session.attach(5, 1, 0, 0)
-    session.connection = Connection.__new__(Connection)
+    session.connection = CONNECTION
     session.next_seq = 17
     session.durable_seq = 16
     session.unsettled = 16
@@ -402,7 +405,7 @@ def test_large_messages_are_read_back_a_few_at_a_time() -> None:
 def test_qos_0_keeps_its_place_but_waits_for_nobody(version: int) -> None:
     session = Session(1, "client", version, 0)
     session.attach(version, 2, 0, 0)
-    session.connection = Connection.__new__(Connection)
+    session.connection = CONNECTION
     for number, qos in enumerate([1, 0, 1, 0, 1, 0], 1):
         session.offer(make_message(number, qos, 0, False, 0), qos, False, b"", b"")
     out: list[bytes] = []
