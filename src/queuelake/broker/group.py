@@ -29,6 +29,7 @@ class Group:
         "holders",
         "marks",
         "messages",
+        "received",
         "retained",
         "sessions",
     )
@@ -36,6 +37,7 @@ class Group:
     def __init__(self) -> None:
         self.batch: Batch = Batch()
         self.messages: list[Message] = []
+        self.received: list[tuple[Session, int]] = []  # QoS 2 packet ids whose PUBREC waits
         self.sessions: list[Session] = []  # those with new entries in `storing`
         self.cursors: list[Session] = []  # those whose cursor changed
         self.holders: list[Connection] = []  # connections with answers held back

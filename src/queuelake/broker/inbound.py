@@ -39,8 +39,9 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
     if packet.alias or not topic:
         topic = _resolve_alias(connection, packet)
     if qos == 2 and packet.packet_id in session.inbound:
-        # Sent again because our PUBREC was lost: the message is here already.
-        connection.answer(encoder.PUBREC_HEAD + PACKET_IDS[packet.packet_id], False)
+        # Sent again because our PUBREC was lost: the message is here already, stored or nearly so.
+        durable = connection.runner.is_receiving(session, packet.packet_id)
+        connection.answer(encoder.PUBREC_HEAD + PACKET_IDS[packet.packet_id], durable)
         return
     reason = _refusal(connection, packet, topic, session)
     if reason:
@@ -72,6 +73,8 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         if session.persistent:
             connection.runner.store_cursor(session)
             durable = True
+        if durable:
+            connection.runner.group.received.append((session, packet.packet_id))
     if count or message.retain or connection.version != V5:
         if count and delivery.refused == count and connection.version == V5:
             session.inbound.discard(packet.packet_id)
@@ -125,15 +128,11 @@ def refuse_unstored(connection: Connection, answer: bytes) -> bool:
     kind = answer[0] >> 4
     if kind != packets.PUBACK and kind != packets.PUBREC:
         return False
-    packet_id = answer[2] << 8 | answer[3]
-    session = connection.session
-    if kind == packets.PUBREC and session is not None:
-        session.inbound.discard(packet_id)
-        keep_cursor(connection, session)
     if connection.version == V5:
+        packet_id = answer[2] << 8 | answer[3]
         problem = "the message could not be stored" if connection.request_problem else ""
         reason = reasons.UNSPECIFIED_ERROR
-        connection.send(_refused(connection, kind, packet_id, reason, problem))
+        connection.answer(_refused(connection, kind, packet_id, reason, problem), False)
     return True
 
 

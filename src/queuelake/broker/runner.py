@@ -132,6 +132,13 @@ class Runner:
             self.group.cursors.append(session)
             self.wake()
 
+    def is_receiving(self, session: Session, packet_id: int) -> bool:
+        """Whether the QoS 2 message with this id waits for a commit; asked for repeats only."""
+        waiting = self.group.received
+        if self._sealed is not None:
+            waiting = waiting + self._sealed.received
+        return any([one is session and known == packet_id for one, known in waiting])
+
     def hold(self, connection: Connection) -> None:
         """Tell the connection when this group is durable, or has failed."""
         self.group.holders.append(connection)
@@ -297,6 +304,8 @@ class Runner:
             for session in group.sessions:
                 session.storing = session.sealed = None
                 session.roll_back()
+            for session, packet_id in group.received:
+                session.inbound.discard(packet_id)  # sent again, it is a new message
             self._keep_state(group)
             retained.extend(group.retained)
             self.group.after.extend(group.after)
