@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -383,31 +382,3 @@ TestPersistentSession = SessionAgainstModel.TestCase
 TestPersistentSession.settings = limits
 TestTransientSession = TransientSessionAgainstModel.TestCase
 TestTransientSession.settings = limits
-
-
-def test_large_messages_are_read_back_a_few_at_a_time() -> None:
-    """Sixteen messages of 10 MB are not sixteen entries: memory has a limit of its own."""
-    session = Session(1, "client", 5, 3600)
-    session.attach(5, 1, 0, 0)
-    session.connection = CONNECTION
-    session.next_seq = 17
-    session.durable_seq = 16
-    session.unsettled = 16
-    read = 0
-    while session.wants_refill():
-        read += 1
-        message = make_message(read, 1, 10_000_000, False, 0)
-        session.refill(Outgoing(message, 0x32, b"", b"", read))
-    assert session.memory_bytes < 25_000_000
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_qos_0_keeps_its_place_but_waits_for_nobody(version: int) -> None:
-    session = Session(1, "client", version, 0)
-    session.attach(version, 2, 0, 0)
-    session.connection = CONNECTION
-    for number, qos in enumerate([1, 0, 1, 0, 1, 0], 1):
-        session.offer(make_message(number, qos, 0, False, 0), qos, False, b"", b"")
-    out: list[bytes] = []
-    session.pump(out, 0, [0, 0, 0])
-    assert [number_of(parse(one, version)) for one in out] == [1, 2, 3, 4, 6]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
+from queuelake.broker.line import Outgoing
 from queuelake.broker.runner import REFILL_BYTES
+from queuelake.broker.session import Session
 from queuelake.settings import Limits, Mqtt, Settings
 from queuelake.storage import api
 from tests.harness import packets as p
 from tests.harness.packets import Will
+from tests.harness.reading import parse
+from tests.property.test_session import CONNECTION, make_message, number_of
 from tests.simulation.node import Node, Peer
 
 
@@ -156,3 +162,31 @@ def test_messages_for_a_member_whose_session_ends_go_to_the_other() -> None:
     node.client("first", clean=True)
     got += second.payloads()
     assert sorted(got, key=int) == [b"%d" % number for number in range(1, 11)]
+
+
+def test_large_messages_are_read_back_a_few_at_a_time() -> None:
+    """Sixteen messages of 10 MB are not sixteen entries: memory has a limit of its own."""
+    session = Session(1, "client", 5, 3600)
+    session.attach(5, 1, 0, 0)
+    session.connection = CONNECTION
+    session.next_seq = 17
+    session.durable_seq = 16
+    session.unsettled = 16
+    read = 0
+    while session.wants_refill():
+        read += 1
+        message = make_message(read, 1, 10_000_000, False, 0)
+        session.refill(Outgoing(message, 0x32, b"", b"", read))
+    assert session.memory_bytes < 25_000_000
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_qos_0_keeps_its_place_but_waits_for_nobody(version: int) -> None:
+    session = Session(1, "client", version, 0)
+    session.attach(version, 2, 0, 0)
+    session.connection = CONNECTION
+    for number, qos in enumerate([1, 0, 1, 0, 1, 0], 1):
+        session.offer(make_message(number, qos, 0, False, 0), qos, False, b"", b"")
+    out: list[bytes] = []
+    session.pump(out, 0, [0, 0, 0])
+    assert [number_of(parse(one, version)) for one in out] == [1, 2, 3, 4, 6]
