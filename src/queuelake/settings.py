@@ -58,7 +58,7 @@ class Tls(Section, frozen=True):
 class Mqtt(Section, frozen=True):
     """What this server announces in CONNACK, and how long it waits."""
 
-    packet_size_bytes_max: Annotated[int, Meta(ge=1024, le=268_435_460)] = 10 * 1024 * 1024
+    packet_size_bytes_max: Annotated[int, Meta(ge=1024, le=268_369_920)] = 10 * 1024 * 1024
     receive_max: U16 = 1024
     topic_alias_max: Annotated[int, Meta(ge=0, le=65535)] = 64
     inflight_max: U16 = 1024
