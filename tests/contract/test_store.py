@@ -158,4 +158,4 @@ def _replace_all(store: Store, rows: dict[bytes, bytes]) -> None:
         old: dict[bytes, bytes | None] = {
             key: None for key, _ in view.scan(RETAINED, b"", b"\xff" * 512)
         }
-    put(store, RETAINED, old | rows)
+    put(store, RETAINED, {**old, **rows})

@@ -7,7 +7,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from queuelake.broker.committer import Done, commit
 from queuelake.broker.connection import Connection
@@ -29,7 +29,7 @@ class Handle:
             self.action()
 
 
-class FakeLoop(asyncio.AbstractEventLoop):
+class FakeLoop:
     """The three methods of an event loop which the broker uses; `turn` and `advance` move it."""
 
     def __init__(self, now_ns: int) -> None:
@@ -52,6 +52,9 @@ class FakeLoop(asyncio.AbstractEventLoop):
         due_ns = self.now_ns + int(delay * 1e9)
         heapq.heappush(self._later, (due_ns, next(self._order), handle))
         return handle
+
+    def as_loop(self) -> asyncio.AbstractEventLoop:
+        return cast("asyncio.AbstractEventLoop", self)
 
     def is_closed(self) -> bool:
         return False

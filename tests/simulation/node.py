@@ -29,7 +29,7 @@ class Node:
     def _start(self) -> None:
         self.committer = SlowCommitter(self.store, self.loop)
         clock = Clock(self.loop.monotonic_ns, self.loop.now_ns)
-        self.broker = Broker(self._settings, self.store, self.loop, self.committer, clock)
+        self.broker = Broker(self._settings, self.store, self.loop.as_loop(), self.committer, clock)
         self.broker.start()
 
     def work(self) -> None:
@@ -105,10 +105,27 @@ class Peer:
         self._node.work()
         assert self.take().type == p.SUBACK
 
-    def publish(self, topic: str, payload: bytes, qos: int, packet_id: int, **fields: bool) -> None:
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        packet_id: int,
+        *,
+        dup: bool = False,
+        retain: bool = False,
+    ) -> None:
         """Send PUBLISH; nothing is done with it until the node works."""
         self.transport.send(
-            p.publish(topic, payload, qos=qos, packet_id=packet_id, version=self.version, **fields)
+            p.publish(
+                topic,
+                payload,
+                qos=qos,
+                packet_id=packet_id,
+                version=self.version,
+                dup=dup,
+                retain=retain,
+            )
         )
 
     def acknowledge(self, packet_type: int, packet_id: int) -> None:

@@ -82,7 +82,7 @@ class World:
     def _start_broker(self) -> None:
         self.committer = SlowCommitter(self.store, self.loop)
         clock = Clock(self.loop.monotonic_ns, self.loop.now_ns)
-        self.broker = Broker(SETTINGS, self.store, self.loop, self.committer, clock)
+        self.broker = Broker(SETTINGS, self.store, self.loop.as_loop(), self.committer, clock)
         self.broker.start()
 
     def step(self) -> None:
