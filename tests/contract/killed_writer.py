@@ -11,7 +11,7 @@ from pathlib import Path
 from queuelake.settings import Storage
 from queuelake.storage.api import MESSAGES, SESSIONS, Batch
 from queuelake.storage.lmdb_store import LmdbStore
-from queuelake.storage.queue_rows import ChunkWriter, put_row, u64
+from queuelake.storage.queue_rows import ChunkWriter, RowEntries, put_row, u64
 from tests.contract.rows import PUBLISH_QOS1, message
 
 GROUP = 5
@@ -31,9 +31,11 @@ def main() -> None:
         for one in group:
             writer.add(one)
         writer.finish()
-        entries = [(PUBLISH_QOS1, b"", b"", *place) for place in writer.places]
+        row = RowEntries()
+        for chunk_id, place in zip(writer.chunk_ids, writer.places, strict=True):
+            row.add(PUBLISH_QOS1, b"", b"", chunk_id, place)
         for session_id in (1, 2):
-            put_row(batch, session_id, number, sum(one.size() for one in group), entries)
+            put_row(batch, session_id, number, sum(one.size() for one in group), row, False)
         batch.put(SESSIONS, u64(1), str(number + GROUP - 1).encode())
         # Session 2 settles all but the last hundred: commits delete as well.
         batch.trim(2, max(0, number - 100))

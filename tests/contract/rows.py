@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuelake.protocol.message import Message, make_message
 from queuelake.storage.api import MESSAGES, QUEUE, REFERENCES, Batch, Store
-from queuelake.storage.queue_rows import ChunkWriter, put_row, read_queue
+from queuelake.storage.queue_rows import ChunkWriter, RowEntries, put_row, read_queue
 
 PUBLISH_QOS1 = 0x32
 
@@ -35,8 +35,10 @@ class Queues:
         for session_id in session_ids:
             first = self._next_seq.get(session_id, 1)
             size = sum(one.size() for one in messages)
-            entries = [(PUBLISH_QOS1, b"", b"", chunk, place) for chunk, place in writer.places]
-            put_row(batch, session_id, first, size, entries)
+            row = RowEntries()
+            for chunk_id, place in zip(writer.chunk_ids, writer.places, strict=True):
+                row.add(PUBLISH_QOS1, b"", b"", chunk_id, place)
+            put_row(batch, session_id, first, size, row, len(session_ids) == 1)
             self._next_seq[session_id] = first + len(messages)
 
     def trim(self, session_id: int, upto: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from queuelake.protocol.topics import matches
 from queuelake.storage import api, records
 from queuelake.storage.memory import MemoryStore
-from queuelake.storage.queue_rows import read_queue
+from queuelake.storage.queue_rows import owns_chunks, read_queue, row_chunks
 from tests.simulation.client import RETAINED_PREFIX, Client, Sent
 
 EVERYTHING = 1 << 40
@@ -161,10 +161,15 @@ def store_is_whole(store: MemoryStore) -> list[str]:
     sessions = set(tables[api.SESSIONS])
     chunks = {key[:8] for key in tables[api.MESSAGES]}
     references = set(tables[api.REFERENCES])
+    owned = {
+        chunk for row in tables[api.QUEUE].values() if owns_chunks(row) for chunk in row_chunks(row)
+    }
     referenced = {key[:8] for key in references}
-    if chunks != referenced:
-        wrong.append(f"chunks {_numbers(chunks)}, referenced {_numbers(referenced)}")
-    if {key[8:] for key in references} != set(tables[api.QUEUE]):
+    if chunks != referenced | owned or referenced & owned:
+        wrong.append(f"chunks {_numbers(chunks)}, referenced {_numbers(referenced | owned)}")
+    if {key[8:] for key in references} != {
+        key for key, row in tables[api.QUEUE].items() if not owns_chunks(row)
+    }:
         wrong.append("references and rows differ")
     for table in (api.QUEUE, api.SUBSCRIPTIONS, api.CURSORS):
         orphans = {key[:8] for key in tables[table]} - sessions

@@ -10,7 +10,7 @@ from queuelake.broker.session import Session
 from queuelake.protocol.message import Message
 from queuelake.storage import api, records
 from queuelake.storage.api import Batch
-from queuelake.storage.queue_rows import ROW_ENTRIES_MAX, ChunkWriter, put_row, u64
+from queuelake.storage.queue_rows import ROW_ENTRIES_MAX, ChunkWriter, RowEntries, put_row, u64
 
 if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
@@ -67,7 +67,7 @@ class Group:
             next_chunk = writer.finish()
             for session in self.sessions:
                 if session.storing is not None:
-                    size = _put_rows(batch, session.id, session.storing, writer.places)
+                    size = self._put_rows(session.id, session.storing, writer)
                     self.marks.append((session, session.storing[-1].seq, size))
                 session.sealed = session.storing
                 session.storing = None
@@ -77,6 +77,24 @@ class Group:
                 batch.put(api.CURSORS, u64(session.id), encode_cursor(session))
                 batch.trim(session.id, session.settled_seq)
         return next_chunk
+
+    def _put_rows(self, session_id: int, entries: list[Outgoing], writer: ChunkWriter) -> int:
+        """The rows of one session; returns the bytes of their messages."""
+        # The usual group: one session gets all of it in one row, so its chunks are that row's own.
+        owner = len(self.sessions) == 1 and len(entries) <= ROW_ENTRIES_MAX
+        total = 0
+        for start in range(0, len(entries), ROW_ENTRIES_MAX):
+            part = entries[start : start + ROW_ENTRIES_MAX]
+            row = RowEntries()
+            size = 0
+            for entry in part:
+                number = entry.message.place
+                chunk_id, place = writer.chunk_ids[number], writer.places[number]
+                row.add(entry.first, entry.ids, entry.shared, chunk_id, place)
+                size += entry.message.size()
+            put_row(self.batch, session_id, part[0].seq, size, row, owner)
+            total += size
+        return total
 
     def _leave_out_ended(self) -> None:
         """A message only sessions which ended would get must not lie in the store for ever."""
@@ -104,20 +122,3 @@ def encode_cursor(session: Session) -> bytes:
             sorted(session.inbound),
         )
     )
-
-
-def _put_rows(
-    batch: Batch, session_id: int, entries: list[Outgoing], places: list[tuple[int, int]]
-) -> int:
-    total = 0
-    for start in range(0, len(entries), ROW_ENTRIES_MAX):
-        part = entries[start : start + ROW_ENTRIES_MAX]
-        rows: list[tuple[int, bytes, bytes, int, int]] = []
-        size = 0
-        for entry in part:
-            chunk_id, place = places[entry.message.place]
-            rows.append((entry.first, entry.ids, entry.shared, chunk_id, place))
-            size += entry.message.size()
-        put_row(batch, session_id, part[0].seq, size, rows)
-        total += size
-    return total

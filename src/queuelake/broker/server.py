@@ -32,6 +32,7 @@ log = logging.getLogger("queuelake.server")
 
 SWITCH_INTERVAL_S = 0.0005  # the commit thread must not wait 5 ms for the interpreter lock
 BUFFERED_SYNC_S = 1.0
+GC_THRESHOLDS = (20_000, 20, 100)  # messages make no cycles: look for them now and then
 ADMIN_START_TIMEOUT_S = 10.0
 
 
@@ -94,6 +95,7 @@ class Server:
             SysTopics(broker, settings.sys.interval_s).start()
             if settings.storage.durability == "buffered":
                 stack.callback(asyncio.create_task(_sync_now_and_then(store)).cancel)
+            gc.set_threshold(*GC_THRESHOLDS)
             gc.collect()
             gc.freeze()  # what lives now lives for ever: spare the collector the walk
             log.info(

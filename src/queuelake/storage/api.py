@@ -18,7 +18,7 @@ SUBSCRIPTIONS: Final = 2  # session id + hash of the filter -> SubscriptionRecor
 CURSORS: Final = 3  # session id -> Cursor: what the session has settled
 QUEUE: Final = 4  # session id + first sequence -> a row of queue entries
 MESSAGES: Final = 5  # chunk id + piece -> messages, stored once for all sessions
-REFERENCES: Final = 6  # chunk id + queue row key -> nothing; a chunk without any is free
+REFERENCES: Final = 6  # chunk id + queue row key -> nothing; for chunks of several rows
 RETAINED: Final = 7  # topic (or its hash) -> retained message
 WILLS: Final = 8  # session id -> WillRecord
 

@@ -10,7 +10,7 @@ import msgspec
 from queuelake.errors import StorageError
 from queuelake.storage import api, records
 from queuelake.storage.api import ReadTransaction
-from queuelake.storage.queue_rows import read_chunk, row_chunks
+from queuelake.storage.queue_rows import owns_chunks, read_chunk, row_chunks
 
 ROWS_AT_START = 10_000
 
@@ -23,7 +23,7 @@ def problems(view: ReadTransaction, rows_max: int) -> list[str]:
         if key[:8] not in sessions:
             found.append(f"queue row {key.hex()} belongs to no session")
         for chunk_id in row_chunks(row):
-            if view.get(api.REFERENCES, chunk_id + key) is None:
+            if not owns_chunks(row) and view.get(api.REFERENCES, chunk_id + key) is None:
                 found.append(f"queue row {key.hex()} has no reference to chunk {chunk_id.hex()}")
             try:
                 read_chunk(view, chunk_id)

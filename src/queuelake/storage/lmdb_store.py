@@ -91,6 +91,7 @@ class LmdbStore:
             self._open()
 
     def commit(self, batch: Batch) -> None:
+        turned = False
         while True:
             try:
                 with self._env.begin(write=True) as transaction:
@@ -99,7 +100,11 @@ class LmdbStore:
                         self._refuse_if_full(transaction)
                 return
             except lmdb.MapFullError:
-                self._grow()
+                if not self._grow():
+                    if turned:
+                        raise _full(self._settings.map_size_bytes_max) from None
+                    turned = True
+                    self._turn()
             except lmdb.PanicError as error:
                 self._reopen()
                 raise StorageError(f"commit failed, store opened again: {error}") from error
@@ -132,17 +137,25 @@ class LmdbStore:
         if pages * stat["psize"] > limit - reserve:
             raise _full(limit)
 
-    def _grow(self) -> None:
+    def _turn(self) -> None:
+        """Pages freed by the last transaction are used again from the next but one on: make it
+        that, so that a store which was full and is not any more can be written."""
+        with contextlib.suppress(lmdb.MapFullError), self._env.begin(write=True) as transaction:
+            transaction.put(b"turn", str(transaction.id()).encode(), db=self._tables[META])
+
+    def _grow(self) -> bool:
+        """Double the map; False: it is as large as it may be."""
         size = self._env.info()["map_size"]
         limit = self._settings.map_size_bytes_max
         if size >= limit:
-            raise _full(limit)
+            return False
         with self._resize:
             self._wanted_bytes = min(limit, size * 2)
             self._resize_if_unread()
             self._resize.wait_for(lambda: self._wanted_bytes == 0)
             if self._env.info()["map_size"] <= size:
                 raise StorageError(f"the map of {size} bytes cannot grow")
+        return True
 
     def _resize_if_unread(self) -> None:
         """Grow the map if that is wanted and nobody reads; the caller has the lock."""

@@ -2,8 +2,9 @@
 
 Messages of one group commit are packed into chunks of at most 32 KiB; a longer message is alone in
 its chunk. A chunk is stored in pieces of 32 KiB, because larger values fragment the store. A queue
-row holds the entries one session got in one commit: flags, and where the message is. For each pair
-of chunk and row there is a reference; when the last reference to a chunk goes, the chunk goes.
+row holds the entries one session got in one commit: flags, and where the message is. A chunk which
+one row alone refers to goes with that row. Otherwise there is a reference for each pair of chunk
+and row, and when the last reference to a chunk goes, the chunk goes.
 
     MESSAGES    chunk id, piece number        -> count, lengths, records
     QUEUE       session id, first sequence    -> count, bytes, chunk ids, columns of the entries
@@ -32,7 +33,7 @@ PIECE_BYTES: Final = 32 * 1024 - 64  # with its key and header it fills eight pa
 ROW_ENTRIES_MAX: Final = 1000
 
 _RECORD: Final = struct.Struct("<HHBIIQQ")  # topic, publisher lengths, flags, offsets, times
-_ROW: Final = struct.Struct("<HHQ")  # entries, chunks, bytes
+_ROW: Final = struct.Struct("<HH?Q")  # entries, chunks, whether they are its own, bytes
 
 
 def u64(*numbers: int) -> bytes:
@@ -90,22 +91,24 @@ class StoredEntry:
 
 @final
 class ChunkWriter:
-    """Packs the messages of one group; `places` then tells where message number n is."""
+    """Packs the messages of one group: message n is number `places[n]` of `chunk_ids[n]`."""
 
-    __slots__ = ("_batch", "_next_id", "_records", "_size", "places")
+    __slots__ = ("_batch", "_next_id", "_records", "_size", "chunk_ids", "places")
 
     def __init__(self, batch: Batch, first_chunk_id: int) -> None:
         self._batch: Batch = batch
         self._next_id: int = first_chunk_id
         self._records: list[bytes] = []
         self._size: int = 0
-        self.places: list[tuple[int, int]] = []
+        self.chunk_ids: list[int] = []
+        self.places: list[int] = []
 
     def add(self, message: Message) -> None:
         record = encode_message(message)
         if self._records and self._size + len(record) > CHUNK_BYTES_MAX:
             self.finish()
-        self.places.append((self._next_id, len(self._records)))
+        self.chunk_ids.append(self._next_id)
+        self.places.append(len(self._records))
         self._records.append(record)
         self._size += len(record) + 4
 
@@ -125,34 +128,52 @@ class ChunkWriter:
         return self._next_id
 
 
+@final
+class RowEntries:
+    """The entries of one row, column by column."""
+
+    __slots__ = ("chunk_ids", "firsts", "ids", "places", "shared")
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []  # first byte of the PUBLISH
+        self.chunk_ids: list[int] = []
+        self.places: list[int] = []
+        self.ids: list[bytes] = []  # encoded subscription identifiers
+        self.shared: list[bytes] = []  # shared subscription filters
+
+    def add(self, first: int, ids: bytes, shared: bytes, chunk_id: int, place: int) -> None:
+        self.firsts.append(first)
+        self.ids.append(ids)
+        self.shared.append(shared)
+        self.chunk_ids.append(chunk_id)
+        self.places.append(place)
+
+
 def put_row(
-    batch: Batch,
-    session_id: int,
-    first_sequence: int,
-    size: int,
-    entries: list[tuple[int, bytes, bytes, int, int]],
+    batch: Batch, session_id: int, first_sequence: int, size: int, row: RowEntries, owner: bool
 ) -> None:
-    """Write one row; an entry is (first byte, identifiers, shared filter, chunk id, place)."""
-    count = len(entries)
+    """Write one row; `owner`: no other row refers to its chunks, so they need no references."""
+    count = len(row.firsts)
     assert 0 < count <= ROW_ENTRIES_MAX
     chunks: dict[int, int] = {}
-    numbers = [chunks.setdefault(entry[3], len(chunks)) for entry in entries]
+    numbers = [chunks.setdefault(chunk_id, len(chunks)) for chunk_id in row.chunk_ids]
     parts = [
-        _ROW.pack(count, len(chunks), size),
+        _ROW.pack(count, len(chunks), owner, size),
         u64(*chunks),
-        bytes([entry[0] for entry in entries]),
+        bytes(row.firsts),
         struct.pack(f"<{count}H", *numbers),
-        struct.pack(f"<{count}H", *[entry[4] for entry in entries]),
+        struct.pack(f"<{count}H", *row.places),
     ]
-    texts = [entry[1] + entry[2] for entry in entries]
-    if any(texts):
-        parts.append(struct.pack(f"<{count}H", *[len(entry[1]) for entry in entries]))
-        parts.append(struct.pack(f"<{count}H", *[len(entry[2]) for entry in entries]))
-        parts.extend(texts)
+    if any(row.ids) or any(row.shared):
+        parts.append(struct.pack(f"<{count}H", *[len(ids) for ids in row.ids]))
+        parts.append(struct.pack(f"<{count}H", *[len(shared) for shared in row.shared]))
+        for ids, shared in zip(row.ids, row.shared, strict=True):
+            parts.append(ids + shared)
     key = u64(session_id, first_sequence)
     batch.put(QUEUE, key, b"".join(parts))
-    for chunk_id in chunks:
-        batch.put(REFERENCES, u64(chunk_id) + key, b"")
+    if not owner:
+        for chunk_id in chunks:
+            batch.put(REFERENCES, u64(chunk_id) + key, b"")
 
 
 def read_queue(
@@ -175,7 +196,7 @@ def read_queue(
 def _read_row(
     view: ReadTransaction, sequence: int, row: bytes, after: int, found: list[StoredEntry]
 ) -> int:
-    count, chunk_count, _ = _ROW.unpack_from(row)
+    count, chunk_count, _, _ = _ROW.unpack_from(row)
     at: int = _ROW.size + 8 * chunk_count
     chunk_ids = row_chunks(row)
     chunks: dict[int, list[bytes]] = {}
@@ -220,9 +241,15 @@ def read_chunk(view: ReadTransaction, chunk_id: bytes) -> list[bytes]:
 
 def row_chunks(row: bytes) -> list[bytes]:
     """The ids of the chunks a queue row refers to."""
-    _, chunk_count, _ = _ROW.unpack_from(row)
+    chunk_count: int = _ROW.unpack_from(row)[1]
     at: int = _ROW.size
     return [row[at + 8 * n : at + 8 * n + 8] for n in range(chunk_count)]
+
+
+def owns_chunks(row: bytes) -> bool:
+    """Whether no other row refers to the chunks of this one."""
+    owner: bool = _ROW.unpack_from(row)[2]
+    return owner
 
 
 def trim_rows(transaction: WriteTransaction, session_id: int, upto: int) -> None:
@@ -232,17 +259,22 @@ def trim_rows(transaction: WriteTransaction, session_id: int, upto: int) -> None
     for key, row in transaction.scan(QUEUE, u64(session_id, 0), stop):
         if int.from_bytes(key[8:], "big") + _ROW.unpack_from(row)[0] - 1 > upto:
             break
-        doomed.append((key, row_chunks(row)))
-    for key, chunk_ids in doomed:
+        doomed.append((key, row_chunks(row), owns_chunks(row)))
+    for key, chunk_ids, owner in doomed:
         transaction.delete(QUEUE, key)
         for chunk_id in chunk_ids:
-            transaction.delete(REFERENCES, chunk_id + key)
-            _free_if_unused(transaction, chunk_id)
+            if not owner:
+                transaction.delete(REFERENCES, chunk_id + key)
+                if _is_referenced(transaction, chunk_id):
+                    continue
+            _free(transaction, chunk_id)
 
 
-def _free_if_unused(transaction: WriteTransaction, chunk_id: bytes) -> None:
-    if any(True for _ in transaction.scan(REFERENCES, chunk_id, chunk_id + b"\xff" * 16)):
-        return
+def _is_referenced(transaction: WriteTransaction, chunk_id: bytes) -> bool:
+    return any(True for _ in transaction.scan(REFERENCES, chunk_id, chunk_id + b"\xff" * 16))
+
+
+def _free(transaction: WriteTransaction, chunk_id: bytes) -> None:
     piece = 0
     while transaction.delete(MESSAGES, chunk_id + piece.to_bytes(4, "big")):
         piece += 1
@@ -255,7 +287,7 @@ def row_totals(
     last = 0
     size = 0
     for key, row in view.scan(QUEUE, u64(session_id, 0), u64(session_id, SEQUENCE_MAX)):
-        count, _, row_size = _ROW.unpack_from(row)
+        count, _, _, row_size = _ROW.unpack_from(row)
         first = int.from_bytes(key[8:], "big")
         last = first + count - 1
         size += row_size
