@@ -24,7 +24,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
-from queuelake.errors import QueuelakeError, RefusedError
+from queuelake.errors import AnswerError, BrokerDownError, FrameError
 from queuelake.settings import Log
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
@@ -35,34 +35,6 @@ SOCKET_POINTER_NAME = "control.path"
 SOCKET_PATH_BYTES_MAX = 103
 
 T = TypeVar("T")
-
-
-class BrokerDownError(QueuelakeError):
-    """The broker does not answer: start it, or look into its log."""
-
-    reason_code = 0x88
-    http_status = 503
-    code = "BROKER_DOWN"
-
-
-class NotFoundError(RefusedError):
-    """There is no such thing: look at its name."""
-
-    http_status = 404
-    code = "NOT_FOUND"
-
-
-class AnswerError(QueuelakeError):
-    """The broker refused the call, or failed in it: code and HTTP status are the broker's."""
-
-    def __init__(self, code: str, message: str, http_status: int) -> None:
-        super().__init__(message)
-        self.code = code
-        self.http_status = http_status
-
-
-class FrameError(QueuelakeError):
-    """The other side does not speak this protocol: close the connection."""
 
 
 # The envelope.

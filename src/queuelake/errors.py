@@ -104,3 +104,31 @@ class BannedError(RefusedError):
     reason_code = 0x8A
     http_status = 403
     code = "BANNED"
+
+
+class BrokerDownError(QueuelakeError):
+    """The broker does not answer: start it, or look into its log."""
+
+    reason_code = 0x88
+    http_status = 503
+    code = "BROKER_DOWN"
+
+
+class NotFoundError(RefusedError):
+    """There is no such thing: look at its name."""
+
+    http_status = 404
+    code = "NOT_FOUND"
+
+
+class AnswerError(QueuelakeError):
+    """The broker refused the call, or failed in it: code and HTTP status are the broker's."""
+
+    def __init__(self, code: str, message: str, http_status: int) -> None:
+        super().__init__(message)
+        self.code = code
+        self.http_status = http_status
+
+
+class FrameError(QueuelakeError):
+    """The other side does not speak this protocol: close the connection."""

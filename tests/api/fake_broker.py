@@ -7,10 +7,10 @@ from queuelake.control import (
     ClientPage,
     Histogram,
     MetricsSnapshot,
-    NotFoundError,
     Readiness,
     Status,
 )
+from queuelake.errors import NotFoundError
 
 
 class FakeBroker:

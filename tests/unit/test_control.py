@@ -15,8 +15,6 @@ import pytest
 from queuelake.broker.control import REQUESTS_PER_CONNECTION_MAX, ControlServer, Operation
 from queuelake.control import (
     FRAME_BYTES_MAX,
-    AnswerError,
-    BrokerDownError,
     ClientInfo,
     ControlClient,
     Histogram,
@@ -24,7 +22,7 @@ from queuelake.control import (
     call,
     socket_path,
 )
-from queuelake.errors import RefusedError, StorageError
+from queuelake.errors import AnswerError, BrokerDownError, RefusedError, StorageError
 
 
 def echo(args: dict[str, object]) -> object:

@@ -11,7 +11,6 @@ import time
 
 from queuelake.apikey import KeyFile
 from queuelake.control import (
-    BrokerDownError,
     ClientInfo,
     ClientPage,
     ControlClient,
@@ -19,7 +18,7 @@ from queuelake.control import (
     Readiness,
     Status,
 )
-from queuelake.errors import QueuelakeError
+from queuelake.errors import BrokerDownError, QueuelakeError
 
 CLIENTS_PER_PAGE_MAX = 1000
 READINESS_TIMEOUT_S = 2.0

@@ -29,14 +29,12 @@ from queuelake.control import (
     SOCKET_PATH_BYTES_MAX,
     SOCKET_POINTER_NAME,
     Failure,
-    FrameError,
-    NotFoundError,
     Request,
     Response,
     encode_frame,
     read_frame,
 )
-from queuelake.errors import QueuelakeError
+from queuelake.errors import FrameError, NotFoundError, QueuelakeError
 
 CONNECTIONS_MAX = 64
 REQUESTS_PER_CONNECTION_MAX = 64

@@ -17,11 +17,10 @@ from queuelake.control import (
     ClientPage,
     Histogram,
     MetricsSnapshot,
-    NotFoundError,
     Readiness,
     Status,
 )
-from queuelake.errors import RefusedError
+from queuelake.errors import NotFoundError, RefusedError
 from queuelake.protocol import reasons
 from queuelake.protocol import wire as hot_module
 
