@@ -22,6 +22,7 @@ from tests.harness.packets import Will, WireError
 from tests.harness.wire import Wire
 
 MIB = 1024 * 1024
+TRIPS_MIN = 3  # messages of others which must get through meanwhile
 GROWTH_BYTES_MAX = 48 * MIB
 LATENCY_S_MAX = 1.0
 FLOOD_BYTES = 64 * MIB
@@ -86,7 +87,7 @@ class Watch:
 
     def check(self) -> None:
         assert self.error == ""
-        assert self.trips > 3
+        assert self.trips > TRIPS_MIN
         assert self.slowest_s < LATENCY_S_MAX
 
 
@@ -102,6 +103,8 @@ def test_a_subscriber_which_never_reads_costs_bounded_memory_and_no_latency(
         before = anonymous_bytes(slow_broker.pid)
         with Watch(slow_broker) as watch:
             _flood(publisher, "flood/t", qos)
+            while watch.trips <= TRIPS_MIN and watch.error == "":
+                _flood(publisher, "flood/t", qos)  # over before the others had their turn: again
         assert anonymous_bytes(slow_broker.pid) - before < GROWTH_BYTES_MAX
         watch.check()
 
