@@ -190,3 +190,17 @@ def test_qos_0_keeps_its_place_but_waits_for_nobody(version: int) -> None:
     out: list[bytes] = []
     session.pump(out, 0, [0, 0, 0])
     assert [number_of(parse(one, version)) for one in out] == [1, 2, 3, 4, 6]
+
+
+def test_a_full_retained_store_refuses_no_message_which_a_subscriber_got() -> None:
+    node = Node(Settings(limits=Limits(retained_messages_max=1)))
+    reader = node.client("reader", expiry_s=0)
+    reader.subscribe("#", qos=1)
+    writer = node.client("writer", expiry_s=0)
+    writer.publish("first", b"kept", 1, 1, retain=True)
+    node.work()
+    writer.take_all()
+    writer.publish("second", b"not kept", 1, 2, retain=True)
+    node.work()
+    assert [one.reason_code for one in writer.take_all()] == [0]
+    assert reader.payloads() == [b"kept", b"not kept"]

@@ -155,7 +155,6 @@ class Delivery:
         if self._retained_max and len(self.retained) >= self._retained_max:
             if topic not in self.retained:
                 self._metrics.drop("retained_full")
-                self.refused += 1
                 return
         self.retained.set(message, self.runner.number)
         self.runner.store_retained(topic, message)
