@@ -10,6 +10,8 @@ value and the limit.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class QueuelakeError(Exception):
     """The root: catch it at the edge, where an error becomes an answer."""
@@ -17,6 +19,13 @@ class QueuelakeError(Exception):
     reason_code = 0x80
     http_status = 500
     code = "INTERNAL_ERROR"
+
+    @classmethod
+    def because(cls, reason_code: int, message: str) -> Self:
+        """An error whose reason code is that of the case, not of its class."""
+        error = cls(message)
+        error.reason_code = reason_code
+        return error
 
 
 class PeerError(QueuelakeError):

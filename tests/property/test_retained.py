@@ -109,7 +109,6 @@ class RetainedAgainstDict(RuleBasedStateMachine):
         assert len(self.retained) == len(self.model)
         for topic in self.model:
             assert topic in self.retained
-            assert self.retained.is_volatile(topic) == (topic in self.volatile)
 
 
 TestRetained = RetainedAgainstDict.TestCase

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,7 @@ from queuelake.broker.session import Session
 from queuelake.broker.sessions import Sessions
 from queuelake.broker.terms import Terms
 from queuelake.broker.wills import Wills
+from queuelake.config_rules import is_loopback
 from queuelake.errors import RefusedError
 from queuelake.protocol import reasons
 from queuelake.protocol.message import Message
@@ -127,7 +127,7 @@ class Broker:
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             connection.peer_ip, connection.peer_port = str(peer[0]), int(peer[1])
-            connection.loopback = _is_loopback(connection.peer_ip)
+            connection.loopback = is_loopback(connection.peer_ip)
         else:
             connection.loopback = True
         connection.certificate_user = certificate_user(transport, self.settings.tls)
@@ -153,18 +153,18 @@ class Broker:
         """Raise when one more client is more than a limit allows."""
         limits = self.settings.limits
         if self.stopping:
-            raise _refused(reasons.SERVER_UNAVAILABLE, "the broker is shutting down")
+            raise RefusedError.because(reasons.SERVER_UNAVAILABLE, "the broker is shutting down")
         if limits.connections_max and len(self.connections) > limits.connections_max:
             problem = f"{limits.connections_max} of {limits.connections_max} connections in use"
-            raise _refused(reasons.QUOTA_EXCEEDED, problem)
+            raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
         per_ip = limits.connections_per_ip_max
         if per_ip and connection.peer_ip and self._per_ip.get(connection.peer_ip, 0) > per_ip:
             problem = f"{per_ip} of {per_ip} connections of {connection.peer_ip} in use"
-            raise _refused(reasons.QUOTA_EXCEEDED, problem)
+            raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
         bucket = self._connect_bucket
         if bucket is not None and bucket.take(1, self.clock.now_ms() / 1000) > 0:
             problem = f"more than {limits.connect_rate_per_s_max} connects per second"
-            raise _refused(reasons.CONNECTION_RATE_EXCEEDED, problem)
+            raise RefusedError.because(reasons.CONNECTION_RATE_EXCEEDED, problem)
 
     def authenticate_in_thread(self, login: Login, done: LoginDone) -> None:
         def work() -> None:
@@ -286,16 +286,3 @@ class Broker:
             self.runner.after_durable(done.set)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(done.wait(), 1.0)
-
-
-def _is_loopback(ip: str) -> bool:
-    try:
-        return ipaddress.ip_address(ip).is_loopback
-    except ValueError:
-        return False
-
-
-def _refused(reason: int, problem: str) -> RefusedError:
-    error = RefusedError(problem)
-    error.reason_code = reason
-    return error

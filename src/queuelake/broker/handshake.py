@@ -89,22 +89,24 @@ class Handshake:
         if not connect.client_id:
             if connect.version != V5 and not connect.clean_start:
                 problem = "an empty client identifier needs a clean session"
-                raise _refused(reasons.CLIENT_IDENTIFIER_NOT_VALID, problem)
+                raise RefusedError.because(reasons.CLIENT_IDENTIFIER_NOT_VALID, problem)
             connect.client_id = "auto-" + uuid.uuid4().hex
             self._assigned = True
         elif len(connect.client_id.encode()) > CLIENT_ID_BYTES_MAX:
             problem = f"client identifier is longer than {CLIENT_ID_BYTES_MAX} bytes"
-            raise _refused(reasons.CLIENT_IDENTIFIER_NOT_VALID, problem)
+            raise RefusedError.because(reasons.CLIENT_IDENTIFIER_NOT_VALID, problem)
         will = connect.will
         if will is not None:
             mqtt = broker.settings.mqtt
             problem = topic_problem(will.topic, mqtt.topic_levels_max)
             if problem:
-                raise _refused(reasons.TOPIC_NAME_INVALID, f"will: {problem}")
+                raise RefusedError.because(reasons.TOPIC_NAME_INVALID, f"will: {problem}")
             if will.qos > mqtt.qos_max:
-                raise _refused(reasons.QOS_NOT_SUPPORTED, f"will QoS {will.qos}")
+                raise RefusedError.because(reasons.QOS_NOT_SUPPORTED, f"will QoS {will.qos}")
             if will.retain and not mqtt.retain_available:
-                raise _refused(reasons.RETAIN_NOT_SUPPORTED, "will with the retain flag")
+                raise RefusedError.because(
+                    reasons.RETAIN_NOT_SUPPORTED, "will with the retain flag"
+                )
         broker.refuse_if_full(self._connection)
 
     # Enhanced authentication
@@ -116,7 +118,7 @@ class Handshake:
         exchange = connection.broker.authenticator.begin_exchange(method)
         if exchange is None:
             problem = f"authentication method {method[:64]!r} is not known here"
-            raise _refused(reasons.BAD_AUTHENTICATION_METHOD, problem)
+            raise RefusedError.because(reasons.BAD_AUTHENTICATION_METHOD, problem)
         self._exchange = exchange
         self._method = method
         self._step(data)
@@ -175,7 +177,7 @@ class Handshake:
         acl = broker.acl_for(connection, connect.client_id, identity)
         will = connect.will
         if will is not None and not acl.may_publish(will.topic):
-            raise _refused(reasons.NOT_AUTHORIZED, "not authorized to publish the will")
+            raise RefusedError.because(reasons.NOT_AUTHORIZED, "not authorized to publish the will")
         mqtt = broker.settings.mqtt
         expiry_s = connect.session_expiry_s
         if connect.version != V5:
@@ -188,7 +190,7 @@ class Handshake:
         answer = encoder.connack(connect.version, False, reasons.SUCCESS, properties)
         if connect.packet_size_max and len(answer) > connect.packet_size_max:
             problem = f"CONNACK has {len(answer)} bytes, the client takes {connect.packet_size_max}"
-            raise _refused(reasons.PACKET_TOO_LARGE, problem)
+            raise RefusedError.because(reasons.PACKET_TOO_LARGE, problem)
         discards = connect.clean_start and broker.sessions.is_stored(connect.client_id)
         session, present = broker.open_session(connect, expiry_s)
         session.attach(
@@ -258,9 +260,3 @@ class Handshake:
         words = encoder.connack(connect.version, False, reason, properties)
         connection.send(connection.told(words, encoder.connack(connect.version, False, reason)))
         connection.close(reason, problem)
-
-
-def _refused(reason: int, problem: str) -> RefusedError:
-    error = RefusedError(problem)
-    error.reason_code = reason
-    return error

@@ -76,7 +76,7 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         if durable:
             connection.runner.group.received.append((session, packet.packet_id))
     if count or message.retain or connection.version != V5:
-        if count and delivery.refused == count and connection.version == V5:
+        if count and delivery.refused == count and not delivery.stored and connection.version == V5:
             session.inbound.discard(packet.packet_id)
             _answer_refused(connection, packet, reasons.QUOTA_EXCEEDED)
             return
@@ -93,14 +93,14 @@ def _refusal(connection: Connection, packet: Publish, topic: bytes, session: Ses
     if not connection.delivery.router.has_route(topic):  # one with a route was checked before
         problem = topic_problem(topic, terms.topic_levels_max)
         if problem:
-            raise peer_error(reasons.TOPIC_NAME_INVALID, problem)
+            raise PeerError.because(reasons.TOPIC_NAME_INVALID, problem)
     if packet.qos > terms.qos_max:
-        raise peer_error(reasons.QOS_NOT_SUPPORTED, f"QoS {packet.qos} is not supported")
+        raise PeerError.because(reasons.QOS_NOT_SUPPORTED, f"QoS {packet.qos} is not supported")
     if packet.retain and not terms.retain_available:
-        raise peer_error(reasons.RETAIN_NOT_SUPPORTED, "retain is not supported")
+        raise PeerError.because(reasons.RETAIN_NOT_SUPPORTED, "retain is not supported")
     if packet.qos == 2 and len(session.inbound) >= terms.receive_max and connection.version == V5:
         problem = f"more than {terms.receive_max} unacknowledged publishes"
-        raise peer_error(reasons.RECEIVE_MAXIMUM_EXCEEDED, problem)
+        raise PeerError.because(reasons.RECEIVE_MAXIMUM_EXCEEDED, problem)
     acl = connection.acl
     assert acl is not None
     if acl.open_publish and topic[0] != DOLLAR:
@@ -141,9 +141,9 @@ def _resolve_alias(connection: Connection, packet: Publish) -> bytes:
     if alias == 0:
         if connection.version == V5:
             raise ProtocolViolationError("PUBLISH with neither topic nor alias")
-        raise peer_error(reasons.TOPIC_NAME_INVALID, "topic name is empty")
+        raise PeerError.because(reasons.TOPIC_NAME_INVALID, "topic name is empty")
     if alias < 0 or alias > connection.terms.alias_max:
-        raise peer_error(reasons.TOPIC_ALIAS_INVALID, f"topic alias {max(0, alias)}")
+        raise PeerError.because(reasons.TOPIC_ALIAS_INVALID, f"topic alias {max(0, alias)}")
     aliases = connection.aliases
     if aliases is None:
         aliases = connection.aliases = {}
@@ -201,10 +201,3 @@ def _settled(connection: Connection, session: Session) -> None:
 def keep_cursor(connection: Connection, session: Session) -> None:
     if session.persistent:
         connection.runner.store_cursor(session)
-
-
-def peer_error(reason: int, problem: str) -> PeerError:
-    """An error which ends the connection with this reason code."""
-    error = PeerError(problem)
-    error.reason_code = reason
-    return error

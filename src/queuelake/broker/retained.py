@@ -74,10 +74,6 @@ class Retained:
         self._remove_from_tree(topic)
         return True
 
-    def is_volatile(self, topic: bytes) -> bool:
-        entry = self._entries.get(topic)
-        return entry is not None and entry.volatile
-
     def match(self, topic_filter: bytes, now_ms: int) -> list[Message]:
         """The messages whose topic matches, expired ones left out."""
         found: list[Message] = []

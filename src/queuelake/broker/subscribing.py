@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from queuelake.broker.delivery import Delivery
-from queuelake.broker.inbound import peer_error
 from queuelake.broker.session import Session, Subscription
-from queuelake.errors import ProtocolViolationError
+from queuelake.errors import PeerError, ProtocolViolationError
 from queuelake.protocol import encoder, reasons
 from queuelake.protocol.packets import V5, Subscribe, SubscribeItem, Unsubscribe
 from queuelake.protocol.topics import filter_problem, has_wildcard, is_shared, split_shared
@@ -28,7 +27,7 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
     broker = connection.broker
     codes = bytearray()
     problems: list[str] = []
-    retained: list[tuple[SubscribeItem, bool]] = []
+    wanted: list[bytes] = []  # filters whose retained messages are to follow
     for item in packet.items:
         code, problem = _check(connection, session, item)
         if code >= 0x80:
@@ -39,7 +38,7 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
             item.qos = code
             _, is_new = broker.sessions.subscribe(session, item, packet.subscription_id)
             if item.retain_handling == 0 or (item.retain_handling == 1 and is_new):
-                retained.append((item, is_new))
+                wanted.append(item.topic_filter)
         codes.append(code)
     problem = "; ".join(problems) if connection.request_problem else ""
     words = encoder.suback(connection.version, packet.packet_id, bytes(codes), problem)
@@ -48,11 +47,11 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
     if session.persistent:
         session.gate = connection.runner.number  # retained messages come behind SUBACK
     now_ms = broker.clock.now_ms()
-    for item, _ in retained:
-        if not is_shared(item.topic_filter):
+    for topic_filter in wanted:
+        if not is_shared(topic_filter):
             if connection.feed is None:
                 connection.feed = RetainedFeed(broker.delivery, session)
-            connection.feed.add(session.subscriptions[item.topic_filter], now_ms)
+            connection.feed.add(session.subscriptions[topic_filter], now_ms)
 
 
 @final
@@ -157,5 +156,5 @@ def _answer(connection: Connection, session: Session, answer: bytes) -> None:
     limit = connection.packet_size_max
     if limit and len(answer) > limit:
         problem = f"the answer has {len(answer)} bytes, the client takes {limit}"
-        raise peer_error(reasons.PACKET_TOO_LARGE, problem)
+        raise PeerError.because(reasons.PACKET_TOO_LARGE, problem)
     connection.answer(answer, session.persistent)

@@ -41,7 +41,6 @@ SHARED_AVAILABLE: Final = 0x2A
 
 # Types of values. A flag is a byte which may only be 0 or 1.
 FLAG: Final = 0
-U8: Final = 1
 U16: Final = 2
 U32: Final = 3
 VARINT: Final = 4
@@ -161,7 +160,7 @@ def _number(reader: Reader, number: int, kind: int) -> int:
         value = reader.u16()
     else:
         value = reader.u8()
-        if kind == FLAG and value > 1:
+        if value > 1:
             raise ProtocolViolationError(f"property 0x{number:02X} is {value}, may be 0 or 1")
     if value == 0 and number in _NOT_ZERO:
         raise ProtocolViolationError(f"property 0x{number:02X} is 0, which is not allowed")

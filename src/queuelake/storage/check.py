@@ -12,7 +12,7 @@ from queuelake.storage import api, records
 from queuelake.storage.api import ReadTransaction
 from queuelake.storage.queue_rows import owns_chunks, read_chunk, row_chunks
 
-ROWS_AT_START = 10_000
+ROWS_AT_START = 200  # a start must not wait for a long queue to be read
 
 
 def problems(view: ReadTransaction, rows_max: int) -> list[str]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import sys
 from pathlib import Path
 
 _MADV_DONTNEED = 4
 _SHARED_FIELD = 2  # of /proc/self/statm: resident pages which are backed by files
-_PAGE_BYTES = 4096
 
 
 class MappedFile:
@@ -32,7 +32,7 @@ class MappedFile:
         if self._madvise is None:
             return
         with contextlib.suppress(OSError):
-            if int(_read("/proc/self/statm").split()[_SHARED_FIELD]) * _PAGE_BYTES <= bytes_max:
+            if int(_read("/proc/self/statm").split()[_SHARED_FIELD]) * mmap.PAGESIZE <= bytes_max:
                 return
             for line in _read("/proc/self/maps").splitlines():
                 if line.endswith(self._name):
