@@ -1,0 +1,1 @@
+"""Queues as machines: commands in, effects out; no clock, no dice, no I/O."""

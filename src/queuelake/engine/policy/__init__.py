@@ -1,0 +1,1 @@
+"""Small decisions: when to retry, what to refuse."""
