@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from queuelake.errors import RefusedError
 
 PREFIX: Final = b"$queue/"
@@ -38,6 +40,7 @@ _OPERATIONS: Final = {
 }
 
 
+@mypyc_attr(native_class=False)  # a compiled class would show its base's reason code
 class BadAddressError(RefusedError):
     """The topic is below `$queue/` but means nothing there."""
 
