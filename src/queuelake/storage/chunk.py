@@ -1,0 +1,298 @@
+"""Messages of one queue partition as columns: one value for each group commit.
+
+A chunk is what the export turns into Arrow without a step for each row: fixed-width columns first,
+then for each text column the ends of its values and their bytes in one piece. All numbers are
+little-endian. A column whose values are all the same is stored as that one value, without ends;
+payloads only when they are all empty, because finding out costs more than it saves.
+
+    head: first sequence, count, which fixed columns are one value, bytes of each text column
+    ts_ms, expires_ms                         8 bytes each
+    qos, priority                             1 byte each
+    for topic, key, message id, publisher, properties, payload:
+        ends                                  4 bytes each
+        bytes
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, final
+
+from mypy_extensions import mypyc_attr
+
+from queuelake.errors import StorageError
+
+TEXT_COLUMNS: Final = 6
+RECORDS_MAX: Final = 4096  # records which are all the same take no bytes: they need a limit too
+HEAD_BYTES: Final = 40
+ROW_BYTES_MAX: Final = 18 + 4 * TEXT_COLUMNS  # what a record adds to the bytes of its texts
+
+_HEAD: Final = struct.Struct("<QII6I")
+_ONE: Final = 1 << 31  # in the length of a text column: it is one value for all records
+_ONE_TS: Final = 1
+_ONE_EXPIRES: Final = 2
+_ONE_QOS: Final = 4
+_ONE_PRIORITY: Final = 8
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Record:
+    """A message as the queue keeps it."""
+
+    __slots__ = (
+        "expires_ms",
+        "key",
+        "message_id",
+        "payload",
+        "priority",
+        "properties",
+        "publisher",
+        "qos",
+        "seq",
+        "topic",
+        "ts_ms",
+    )
+
+    def __init__(
+        self,
+        topic: bytes,
+        key: bytes,
+        message_id: bytes,
+        publisher: bytes,
+        properties: bytes,
+        payload: bytes,
+        qos: int,
+        priority: int,
+        ts_ms: int,
+        expires_ms: int,
+        seq: int = 0,
+    ) -> None:
+        self.topic: bytes = topic  # empty: the queue's own address
+        self.key: bytes = key
+        self.message_id: bytes = message_id  # the producer's; empty: ours is made from its place
+        self.publisher: bytes = publisher
+        self.properties: bytes = properties  # encoded, the producer's own
+        self.payload: bytes = payload
+        self.qos: int = qos
+        self.priority: int = priority
+        self.ts_ms: int = ts_ms
+        self.expires_ms: int = expires_ms  # 0: never
+        self.seq: int = seq  # not in its columns: the head of the chunk says it
+
+    def size(self) -> int:
+        return (
+            len(self.payload)
+            + len(self.properties)
+            + len(self.key)
+            + len(self.message_id)
+            + len(self.publisher)
+            + len(self.topic)
+        )
+
+
+def encode_chunk(first: int, records: list[Record]) -> bytes:
+    """The records of sequences `first`, `first + 1`, ... as one value."""
+    count = len(records)
+    assert 0 < count <= RECORDS_MAX
+    parts: list[bytes] = [b""]
+    flags = 0
+    if _add_times(parts, [record.ts_ms for record in records]):
+        flags |= _ONE_TS
+    if _add_times(parts, [record.expires_ms for record in records]):
+        flags |= _ONE_EXPIRES
+    if _add_bytes(parts, [record.qos for record in records]):
+        flags |= _ONE_QOS
+    if _add_bytes(parts, [record.priority for record in records]):
+        flags |= _ONE_PRIORITY
+    parts[0] = _HEAD.pack(
+        first,
+        count,
+        flags,
+        _add_texts(parts, [record.topic for record in records]),
+        _add_texts(parts, [record.key for record in records]),
+        _add_texts(parts, [record.message_id for record in records]),
+        _add_texts(parts, [record.publisher for record in records]),
+        _add_texts(parts, [record.properties for record in records]),
+        _add_payloads(parts, [record.payload for record in records]),
+    )
+    return b"".join(parts)
+
+
+def _add_times(parts: list[bytes], values: list[int]) -> bool:
+    count = len(values)
+    if values[0] == values[-1] and values.count(values[0]) == count:
+        parts.append(struct.pack("<q", values[0]))
+        return True
+    parts.append(struct.pack(f"<{count}q", *values))
+    return False
+
+
+def _add_bytes(parts: list[bytes], values: list[int]) -> bool:
+    column = bytes(values)
+    if column.count(column[:1]) == len(column):
+        parts.append(column[:1])
+        return True
+    parts.append(column)
+    return False
+
+
+def _add_texts(parts: list[bytes], values: list[bytes]) -> int:
+    value = values[0]
+    if value == values[-1] and values.count(value) == len(values):
+        parts.append(value)
+        return len(value) | _ONE
+    return _add_ends_and_bytes(parts, values)
+
+
+def _add_payloads(parts: list[bytes], values: list[bytes]) -> int:
+    if len(values) == 1:
+        parts.append(values[0])
+        return len(values[0]) | _ONE
+    return _add_ends_and_bytes(parts, values)
+
+
+def _add_ends_and_bytes(parts: list[bytes], values: list[bytes]) -> int:
+    end = 0
+    ends: list[int] = []
+    for value in values:
+        end += len(value)
+        ends.append(end)
+    if end == 0:
+        return _ONE
+    parts.append(struct.pack(f"<{len(ends)}I", *ends))
+    parts.extend(values)
+    return end
+
+
+def chunk_range(value: bytes) -> tuple[int, int]:
+    """First and last sequence in a chunk; its first bytes are enough."""
+    first, count = struct.unpack_from("<QI", value)
+    return first, first + count - 1
+
+
+def chunk_times(value: bytes) -> tuple[int, int]:
+    """When the first and the last record came, in milliseconds; the columns of time are enough."""
+    _, count, flags = struct.unpack_from("<QII", value)
+    (first_ms,) = struct.unpack_from("<q", value, HEAD_BYTES)
+    if flags & _ONE_TS:
+        return first_ms, first_ms
+    (last_ms,) = struct.unpack_from("<q", value, HEAD_BYTES + 8 * (count - 1))
+    return first_ms, last_ms
+
+
+@final
+class Column:
+    """Where one column lies in a chunk; `ends_at` 0: one value for all records."""
+
+    __slots__ = ("at", "ends_at", "length")
+
+    def __init__(self, at: int, length: int, ends_at: int) -> None:
+        self.at: int = at
+        self.length: int = length
+        self.ends_at: int = ends_at
+
+
+@final
+class Layout:
+    """Where everything lies in a chunk. A fixed column of one value has the length of one."""
+
+    __slots__ = ("count", "expires", "first", "priority", "qos", "texts", "ts")
+
+    def __init__(self, value: bytes) -> None:
+        if len(value) < HEAD_BYTES:
+            raise StorageError(f"chunk of {len(value)} bytes is shorter than its head")
+        head: tuple[int, ...] = _HEAD.unpack_from(value)
+        count = head[1]
+        flags = head[2]
+        if not 0 < count <= RECORDS_MAX:
+            raise StorageError(
+                f"chunk of sequence {head[0]} says it has {count} of 1 to {RECORDS_MAX} records"
+            )
+        self.first: int = head[0]
+        self.count: int = count
+        self.ts: Column = Column(HEAD_BYTES, 8 if flags & _ONE_TS else 8 * count, 0)
+        at = HEAD_BYTES + self.ts.length
+        self.expires: Column = Column(at, 8 if flags & _ONE_EXPIRES else 8 * count, 0)
+        at += self.expires.length
+        self.qos: Column = Column(at, 1 if flags & _ONE_QOS else count, 0)
+        at += self.qos.length
+        self.priority: Column = Column(at, 1 if flags & _ONE_PRIORITY else count, 0)
+        at += self.priority.length
+        self.texts: list[Column] = []  # topic, key, message id, publisher, properties, payload
+        for n in range(3, 3 + TEXT_COLUMNS):
+            length = head[n] & ~_ONE
+            ends_at = 0
+            if not head[n] & _ONE:
+                ends_at = at
+                at += 4 * count
+            self.texts.append(Column(at, length, ends_at))
+            at += length
+        if at != len(value):
+            raise StorageError(
+                f"chunk of sequence {self.first} has {len(value)} bytes; its head says {at}"
+            )
+
+
+def decode_chunk(value: bytes) -> list[Record]:
+    """The records of a chunk, each with its sequence.
+
+    Raises:
+        StorageError: this is no chunk, or not all of it.
+    """
+    layout = Layout(value)
+    count = layout.count
+    first = layout.first
+    ts = _times(value, layout.ts, count)
+    expires = _times(value, layout.expires, count)
+    qos = _bytes(value, layout.qos, count)
+    priority = _bytes(value, layout.priority, count)
+    topics = _texts(value, layout.texts[0], layout)
+    keys = _texts(value, layout.texts[1], layout)
+    message_ids = _texts(value, layout.texts[2], layout)
+    publishers = _texts(value, layout.texts[3], layout)
+    properties = _texts(value, layout.texts[4], layout)
+    payloads = _texts(value, layout.texts[5], layout)
+    return [
+        Record(
+            topics[n],
+            keys[n],
+            message_ids[n],
+            publishers[n],
+            properties[n],
+            payloads[n],
+            qos[n],
+            priority[n],
+            ts[n],
+            expires[n],
+            first + n,
+        )
+        for n in range(count)
+    ]
+
+
+def _times(value: bytes, column: Column, count: int) -> list[int]:
+    times: list[int] = list(struct.unpack_from(f"<{column.length // 8}q", value, column.at))
+    return times if len(times) == count else times * count
+
+
+def _bytes(value: bytes, column: Column, count: int) -> bytes:
+    found = value[column.at : column.at + column.length]
+    return found if len(found) == count else found * count
+
+
+def _texts(value: bytes, column: Column, layout: Layout) -> list[bytes]:
+    at = column.at
+    if column.ends_at == 0:
+        return [value[at : at + column.length]] * layout.count
+    ends: tuple[int, ...] = struct.unpack_from(f"<{layout.count}I", value, column.ends_at)
+    if ends[-1] != column.length:
+        raise StorageError(
+            f"chunk of sequence {layout.first}: column of {column.length} bytes ends at {ends[-1]}"
+        )
+    found: list[bytes] = []
+    start = at
+    for end in ends:
+        found.append(value[start : at + end])
+        start = at + end
+    return found
