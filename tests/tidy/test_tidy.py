@@ -24,10 +24,13 @@ FUNCTION_LINES_MAX = 60
 LAYERS = (
     ("errors",),
     ("names",),
-    ("settings", "config", "config_rules"),
+    (
+        *("settings", "config", "config_layers", "config_rules", "config_types"),
+        *("queue_settings", "queue_rules"),
+    ),
     ("logs",),
     ("apikey",),
-    ("control",),
+    ("control", "control_queues"),
     ("protocol",),
     ("engine",),
     ("storage",),

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from queuelake.config_types import parse_duration
+from queuelake.queue_settings import QueueSettings
+
 NONE: Final = 0
 PARTITION: Final = 1
 STRICT: Final = 2
@@ -14,6 +17,12 @@ STRICT: Final = 2
 BLOCKS_NOTHING: Final = 0
 BLOCKS_KEY: Final = 1
 BLOCKS_PARTITION: Final = 2
+
+# Of numbers where 0 has a meaning of its own: above every value a queue can be given.
+UNLIMITED: Final = 1 << 62
+
+_ORDERINGS: Final = {"none": NONE, "partition": PARTITION, "strict": STRICT}
+_BLOCKS: Final = {"none": BLOCKS_NOTHING, "key": BLOCKS_KEY, "partition": BLOCKS_PARTITION}
 
 
 @final
@@ -84,3 +93,71 @@ class Policy:
         self.compaction_enabled: bool = False
         self.compaction_lag_ms: int = 300_000
         self.compaction_interval_ms: int = 600_000
+
+
+def policy_of(settings: QueueSettings, dead_letters: bool) -> Policy:
+    """What the machine of a queue with these settings obeys.
+
+    Nothing may be lost which was a dead letter once: for those, limits and expiry are off whatever
+    the settings say.
+    """
+    policy = Policy()
+    policy.partitions = settings.partitions
+    policy.ordering = _ORDERINGS[settings.ordering]
+    default_blocks = "partition" if settings.ordering == "strict" else "key"
+    policy.retry_blocks = _BLOCKS[settings.retry_blocks or default_blocks]
+    policy.key_inflight = settings.key_inflight
+    policy.drop_head = settings.overflow == "drop_head"
+    policy.expire_to_dlq = settings.expire_to_dlq
+    policy.dedupe_window_ms = parse_duration(settings.dedupe_window)
+    policy.group_expiry_ms = parse_duration(settings.group_expiry)
+    policy.is_stream = settings.type == "stream"
+    policy.sublevels = settings.sublevels
+    policy.dlq_enabled = settings.dlq_config.enabled
+    policy.message_bytes_max = settings.limits.max_message_size
+    policy.depth_max = settings.limits.max_queue_depth
+    policy.ttl_ms = parse_duration(settings.limits.message_ttl)
+    policy.delivery_timeout_ms = parse_duration(settings.performance.delivery_timeout)
+    policy.heartbeat_timeout_ms = parse_duration(settings.performance.heartbeat_timeout)
+    policy.batch_size = settings.performance.batch_size
+    policy.prefetch = settings.performance.prefetch
+    _read_retries(policy, settings)
+    _read_streams(policy, settings)
+    if dead_letters:
+        _protect_dead_letters(policy)
+    return policy
+
+
+def _read_retries(policy: Policy, settings: QueueSettings) -> None:
+    retry = settings.retry_policy
+    policy.retries_max = retry.max_retries
+    policy.backoff_initial_ms = parse_duration(retry.initial_backoff)
+    policy.backoff_max_ms = parse_duration(retry.max_backoff)
+    policy.backoff_multiplier = float(retry.backoff_multiplier)
+    policy.total_timeout_ms = parse_duration(retry.total_timeout)
+
+
+def _read_streams(policy: Policy, settings: QueueSettings) -> None:
+    policy.retention_age_ms = parse_duration(settings.retention.max_age)
+    policy.retention_bytes = settings.retention.max_bytes
+    policy.retention_messages = settings.retention.max_messages
+    policy.compaction_enabled = settings.compaction.enabled
+    policy.compaction_lag_ms = parse_duration(settings.compaction.lag)
+    policy.compaction_interval_ms = parse_duration(settings.compaction.interval)
+
+
+def _protect_dead_letters(policy: Policy) -> None:
+    policy.is_dead_letter_queue = True
+    policy.ttl_ms = 0
+    policy.depth_max = UNLIMITED
+    policy.drop_head = False
+    policy.dlq_enabled = False
+    policy.expire_to_dlq = False
+    policy.retries_max = UNLIMITED
+    policy.total_timeout_ms = 0
+    # Its original was within the limit of its own queue.
+    policy.message_bytes_max = UNLIMITED
+    policy.retention_age_ms = 0
+    policy.retention_bytes = 0
+    policy.retention_messages = 0
+    policy.compaction_enabled = False

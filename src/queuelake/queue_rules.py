@@ -1,0 +1,120 @@
+"""Changing the settings of a queue: a partial tree becomes whole settings, or a list of mistakes.
+
+Single values are checked by their types, then the rules about several of them are asked. A request
+and the configuration file go through the same checks and are refused in the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import inspect
+
+from queuelake import names
+from queuelake.config_layers import Layers, Table, shown
+from queuelake.config_rules import Finding, filter_mistake
+from queuelake.config_types import parse_duration
+from queuelake.queue_settings import BadQueueSettingsError, QueueSettings
+
+PAYLOAD_FORMAT_INVALID = 0x99
+
+
+def configured(base: QueueSettings, changes: Mapping[str, object], name: str) -> QueueSettings:
+    layers = Layers()
+    values = cast(Table, msgspec.to_builtins(base))
+    tree = {key: value for key, value in changes.items() if key != "name"}
+    layers.lay_table("", "", tree, _QUEUE, values)
+    settings = msgspec.convert(values, QueueSettings)
+    for finding in findings(settings, name):
+        layers.add_finding(finding.keys, finding.message)
+    if layers.mistakes:
+        raise BadQueueSettingsError(layers.mistakes)
+    return settings
+
+
+def read_changes(payload: bytes) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(payload, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        refused = BadQueueSettingsError([f"the settings of a queue are a JSON object: {error}"])
+        refused.reason_code = PAYLOAD_FORMAT_INVALID
+        raise refused from error
+
+
+def findings(settings: QueueSettings, name: str) -> Iterator[Finding]:
+    """Everything that is wrong with settings whose single values have the right type."""
+    if settings.ordering == "strict" and settings.partitions != 1:
+        message = f'ordering = "strict": needs partitions = 1, not {settings.partitions}'
+        yield Finding(("ordering", "partitions"), message)
+    retry = settings.retry_policy
+    if parse_duration(retry.initial_backoff) > parse_duration(retry.max_backoff):
+        message = (
+            f'retry_policy.initial_backoff = "{retry.initial_backoff}": allowed: at most '
+            f'retry_policy.max_backoff = "{retry.max_backoff}"'
+        )
+        yield Finding(("retry_policy.initial_backoff", "retry_policy.max_backoff"), message)
+    if settings.replication == "quorum":
+        message = 'replication = "quorum": needs a cluster; allowed on one node: "none"'
+        yield Finding(("replication",), message)
+    yield from _only_streams(settings)
+    yield from _topics(settings)
+    yield from _dead_letters(settings, name)
+
+
+def _only_streams(settings: QueueSettings) -> Iterator[Finding]:
+    if settings.type == "stream":
+        return
+    retention, compaction = settings.retention, settings.compaction
+    for key, value, on in (
+        ("retention.max_age", f'"{retention.max_age}"', parse_duration(retention.max_age) > 0),
+        ("retention.max_bytes", str(retention.max_bytes), retention.max_bytes > 0),
+        ("retention.max_messages", str(retention.max_messages), retention.max_messages > 0),
+        ("compaction.enabled", "true", compaction.enabled),
+    ):
+        if on:
+            message = f'{key} = {value}: needs type = "stream", not "{settings.type}"'
+            yield Finding((key, "type"), message)
+
+
+def _topics(settings: QueueSettings) -> Iterator[Finding]:
+    for topic in settings.topics:
+        reason = filter_mistake(topic)
+        if topic.startswith("$"):
+            reason = "allowed: a filter of ordinary topics, which do not begin with $"
+        if reason:
+            yield Finding(("topics",), f"topics holds {shown('topics', topic)}: {reason}")
+
+
+def _dead_letters(settings: QueueSettings, name: str) -> Iterator[Finding]:
+    dlq = settings.dlq_config
+    if not names.is_dead_letter(name):  # which has no dead letters of its own
+        key = "dlq_config.topic"
+        mistake = _target_mistake(dlq.topic.replace("{name}", name or "name"), name)
+        if mistake:
+            yield Finding((key,), f"{key} = {shown(key, dlq.topic)}: {mistake}")
+    if dlq.alert_webhook and not _is_http(dlq.alert_webhook):
+        key = "dlq_config.alert_webhook"
+        allowed = 'allowed: a URL such as "https://example.org/alert", or "" for none'
+        yield Finding((key,), f"{key} = {shown(key, dlq.alert_webhook)}: {allowed}")
+
+
+def _target_mistake(target: str, name: str) -> str:
+    if not target.startswith("$queue/"):
+        return 'allowed: the address of a queue such as "$queue/dlq/{name}"'
+    if target == names.address(name):
+        return "allowed: another queue, not the one whose dead letters it takes"
+    return names.name_mistake(target.removeprefix("$queue/").encode("utf-8", "replace"))
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+_QUEUE = cast(inspect.StructType, inspect.type_info(QueueSettings))

@@ -1,0 +1,189 @@
+"""The settings of one durable queue: what TOML, REST and `$config` all write in the same words.
+
+A queue's settings are those of `[queues.defaults]` with the queue's own partial tree laid over
+them. `configured` does that for one change and reports every mistake of it, not the first; how is
+in `queue_rules.py`, which is imported only when something is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from queuelake import names
+from queuelake.config_types import (
+    BoundedCount,
+    BoundedPositive,
+    Duration,
+    PositiveDuration,
+    PositiveSize,
+    Section,
+    Size,
+)
+from queuelake.errors import RefusedError
+
+PARTITIONS_MAX = 1000
+
+
+class BadQueueSettingsError(RefusedError):
+    """A queue cannot have these settings: `mistakes` holds one entry for each mistake."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("; ".join(mistakes))
+        self.mistakes = mistakes
+
+
+class RetryPolicy(Section, frozen=True):
+    """When a message which was not settled comes again, and when it is given up."""
+
+    max_retries: BoundedCount = 10
+    initial_backoff: Duration = "5s"
+    max_backoff: Duration = "5m"
+    backoff_multiplier: Annotated[float, Meta(ge=1)] = 2.0
+    total_timeout: Duration = "3h"
+
+
+class DlqConfig(Section, frozen=True):
+    """Where a message goes which was given up; `{name}` stands for the name of its queue."""
+
+    enabled: bool = True
+    topic: str = "$queue/dlq/{name}"
+    alert_webhook: str = ""
+
+
+class QueueLimits(Section, frozen=True):
+    max_message_size: PositiveSize = 1_048_576
+    max_queue_depth: BoundedPositive = 100_000
+    message_ttl: Duration = "168h"
+
+
+class Performance(Section, frozen=True):
+    delivery_timeout: PositiveDuration = "30s"
+    batch_size: BoundedPositive = 1
+    heartbeat_timeout: PositiveDuration = "30s"
+    prefetch: BoundedPositive = 10
+
+
+class Retention(Section, frozen=True):
+    """How much of a stream is kept; 0 is no limit."""
+
+    max_age: Duration = "0s"
+    max_bytes: Size = 0
+    max_messages: BoundedCount = 0
+
+
+class Compaction(Section, frozen=True):
+    """Keep the last message of each key of a stream; without `key`, of each partition key."""
+
+    enabled: bool = False
+    key: str = ""
+    lag: Duration = "5m"
+    interval: PositiveDuration = "10m"
+
+
+class QueueSettings(Section, frozen=True):
+    """Everything that can be said about one queue, complete."""
+
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] = 10
+    ordering: Literal["none", "partition", "strict"] = "partition"
+    type: Literal["classic", "stream"] = "classic"
+    overflow: Literal["reject", "drop_head"] = "reject"
+    dedupe_window: Duration = "2m"
+    # "": what waits behind a retry follows from `ordering`.
+    retry_blocks: Literal["", "none", "key", "partition"] = ""
+    key_inflight: BoundedCount = 0
+    expire_to_dlq: bool = False
+    group_expiry: Duration = "7d"
+    topics: list[str] = []
+    sublevels: bool = False
+    replication: Literal["none", "quorum"] = "none"
+    archive: bool = False
+    events: Literal["off", "failures", "all"] = "failures"
+    retry_policy: RetryPolicy = RetryPolicy()
+    dlq_config: DlqConfig = DlqConfig()
+    limits: QueueLimits = QueueLimits()
+    performance: Performance = Performance()
+    retention: Retention = Retention()
+    compaction: Compaction = Compaction()
+
+
+def configured(base: QueueSettings, changes: Mapping[str, object], name: str = "") -> QueueSettings:
+    """Lay a partial tree over the settings of a queue; a `name` in the tree is the caller's.
+
+    Raises:
+        BadQueueSettingsError: one entry for each mistake; nothing of the change may be used.
+    """
+    from queuelake import queue_rules
+
+    return queue_rules.configured(base, changes, name)
+
+
+def read_changes(payload: bytes) -> dict[str, object]:
+    """The partial tree in the JSON of a request.
+
+    Raises:
+        BadQueueSettingsError: it is no JSON object.
+    """
+    from queuelake import queue_rules
+
+    return queue_rules.read_changes(payload)
+
+
+def changes_allowed(old: QueueSettings, new: QueueSettings) -> None:
+    """Refuse what a queue which exists cannot do any more.
+
+    Raises:
+        BadQueueSettingsError: partitions would shrink, or the type would change.
+    """
+    mistakes: list[str] = []
+    if new.partitions < old.partitions:
+        allowed = f"allowed: an integer from {old.partitions} to {PARTITIONS_MAX}"
+        reason = f"the queue has {old.partitions}, which may grow but never shrink"
+        mistakes.append(f"partitions = {new.partitions}: {reason}; {allowed}")
+    if new.type != old.type:
+        reason = f'the queue is of type "{old.type}" and stays so until it is deleted'
+        mistakes.append(f'type = "{new.type}": {reason}')
+    if mistakes:
+        raise BadQueueSettingsError(mistakes)
+
+
+def settings_of(
+    name: str, defaults: QueueSettings, explicit: Mapping[str, object]
+) -> QueueSettings:
+    """The settings in force for a queue: its own partial tree over the defaults.
+
+    Raises:
+        BadQueueSettingsError: one entry for each mistake of the two together.
+    """
+    base = base_of(name, defaults)
+    return configured(base, explicit, name) if explicit else base
+
+
+def base_of(name: str, defaults: QueueSettings) -> QueueSettings:
+    """What lies below a queue's own tree."""
+    # Dead letters and replies are few: one partition keeps them in order.
+    if names.is_dead_letter(name) or names.is_response(name):
+        return msgspec.structs.replace(defaults, partitions=1)
+    return defaults
+
+
+def merged(tree: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """One partial tree over another: tables are merged, any other value replaces the former."""
+    result = dict(tree)
+    for key, value in changes.items():
+        former = result.get(key)
+        if isinstance(former, dict) and isinstance(value, dict):
+            result[key] = merged(former, value)
+        else:
+            result[key] = value
+    return result
+
+
+def dead_letter_target(settings: QueueSettings, name: str) -> str:
+    """The name of the queue which takes the dead letters of `name`, or "" when none does."""
+    if not settings.dlq_config.enabled or names.is_dead_letter(name):
+        return ""
+    return settings.dlq_config.topic.replace("{name}", name).removeprefix("$queue/")
