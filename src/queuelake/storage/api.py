@@ -9,6 +9,7 @@ Who calls what: `commit` is called by one thread at a time; reads may come from 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Final, Protocol
 
@@ -21,6 +22,17 @@ MESSAGES: Final = 5  # chunk id + piece -> messages, stored once for all session
 REFERENCES: Final = 6  # chunk id + queue row key -> nothing; for chunks of several rows
 RETAINED: Final = 7  # topic (or its hash) -> retained message
 WILLS: Final = 8  # session id -> WillRecord
+# Queues; `queue_tables` makes the keys.
+QUEUES: Final = 9  # queue id -> QueueRecord
+CHUNKS: Final = 10  # queue id + partition + first sequence + piece -> messages as columns
+PARTITIONS: Final = 11  # queue id + partition -> how far it reaches
+GROUPS: Final = 12  # queue id + group number -> GroupRecord
+LANES: Final = 13  # queue id + group number + partition -> how far the group has come there
+SETTLED: Final = 14  # queue id + group number + partition + block -> bits above that
+TALLIES: Final = 15  # queue id + group number + partition + sequence -> attempts, due, first
+DEDUPE: Final = 16  # queue id + until when + number -> hashes of message ids
+DELAYED: Final = 17  # queue id + when due + number + piece -> partition, chunk of one message
+DOOMED: Final = 18  # queue id -> nothing: what is left of a deleted queue has to go
 
 TABLE_NAMES: Final = (
     "meta",
@@ -32,20 +44,37 @@ TABLE_NAMES: Final = (
     "references",
     "retained",
     "wills",
+    "queues",
+    "chunks",
+    "partitions",
+    "groups",
+    "lanes",
+    "settled",
+    "tallies",
+    "dedupe",
+    "delayed",
+    "doomed",
 )
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 SEQUENCE_MAX: Final = (1 << 64) - 1
+
+_QUEUE: Final = struct.Struct(">Q")
+_PARTITION: Final = struct.Struct(">QH")
+_CHUNK: Final = struct.Struct(">QHQ")
 
 
 class Batch:
     """The changes of one group commit. The last change of a key wins."""
 
-    __slots__ = ("tables", "trims")
+    __slots__ = ("chunk_deletes", "chunk_trims", "sweep_rows", "tables", "trims")
 
     def __init__(self) -> None:
         self.tables: list[dict[bytes, bytes | None]] = [{} for _ in TABLE_NAMES]
         self.trims: dict[int, int] = {}  # session id -> every row up to this sequence goes
+        self.chunk_deletes: set[bytes] = set()  # keys of chunks, without the piece
+        self.chunk_trims: dict[bytes, int] = {}  # queue id + partition -> as `trims`
+        self.sweep_rows: int = 0
 
     def put(self, table: int, key: bytes, value: bytes) -> None:
         self.tables[table][key] = value
@@ -57,8 +86,41 @@ class Batch:
         """Delete the queue rows of a session which end at or below `upto`."""
         self.trims[session_id] = max(upto, self.trims.get(session_id, 0))
 
+    def delete_chunk(self, queue_id: int, partition: int, first: int) -> None:
+        """Delete all pieces of one chunk, before anything of this batch is put: a chunk can be
+        deleted and written anew in one commit."""
+        self.chunk_deletes.add(_CHUNK.pack(queue_id, partition, first))
+
+    def trim_chunks(self, queue_id: int, partition: int, upto: int) -> None:
+        """Delete the chunks of a partition which end at or below `upto`.
+
+        A commit deletes no more than `queue_tables.TRIM_CHUNKS_MAX` of them, oldest first; the
+        rest goes with the next trims of this partition.
+        """
+        key = _PARTITION.pack(queue_id, partition)
+        self.chunk_trims[key] = max(upto, self.chunk_trims.get(key, 0))
+
+    def drop_queue(self, queue_id: int) -> None:
+        """Delete a queue: its name at once, the rest by `sweep`, over restarts if need be.
+
+        Nothing may be put for this queue id any more, in this batch or after it.
+        """
+        self.delete(QUEUES, _QUEUE.pack(queue_id))
+        self.put(DOOMED, _QUEUE.pack(queue_id), b"")
+
+    def sweep(self, rows_max: int) -> None:
+        """Delete so many rows of dropped queues, all tables counted; ask
+        `queue_tables.doomed_queues` whether there is more."""
+        self.sweep_rows = max(rows_max, self.sweep_rows)
+
     def is_empty(self) -> bool:
-        return not self.trims and not any(self.tables)
+        return (
+            not self.trims
+            and not self.chunk_deletes
+            and not self.chunk_trims
+            and self.sweep_rows == 0
+            and not any(self.tables)
+        )
 
 
 class ReadTransaction(Protocol):
@@ -68,6 +130,10 @@ class ReadTransaction(Protocol):
 
     def scan(self, table: int, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys from `start` up to but not including `stop`, in order."""
+        ...
+
+    def scan_keys(self, table: int, start: bytes, stop: bytes) -> Iterator[bytes]:
+        """As `scan`, where the values would be copied for nothing."""
         ...
 
     def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:

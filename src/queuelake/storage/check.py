@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import struct
-from itertools import islice
+from collections.abc import Iterator
+from itertools import groupby, islice
 
 import msgspec
 
 from queuelake.errors import StorageError
-from queuelake.storage import api, records
+from queuelake.storage import api, queue_records, queue_tables, records
 from queuelake.storage.api import ReadTransaction
+from queuelake.storage.chunk import decode_chunk
 from queuelake.storage.queue_rows import owns_chunks, read_chunk, row_chunks
 
 ROWS_AT_START = 200  # a start must not wait for a long queue to be read
+_LAST_KEY = b"\xff" * 511
+_CHUNK_PREFIX = 18  # of a key in CHUNKS; the piece follows
+_DELAYED_PREFIX = 24
 
 
 def problems(view: ReadTransaction, rows_max: int) -> list[str]:
     """What is wrong, one line each; looks at no more than `rows_max` rows of each table."""
     found: list[str] = []
+    _check_sessions(view, rows_max, found)
+    _check_values(view, rows_max, found)
+    _check_queues(view, rows_max, found)
+    _check_chunks(view, rows_max, found)
+    _check_delayed(view, rows_max, found)
+    return found
+
+
+def _check_sessions(view: ReadTransaction, rows_max: int, found: list[str]) -> None:
     sessions = {key for key, _ in view.scan(api.SESSIONS, b"", b"\xff" * 9)}
     for key, row in islice(view.scan(api.QUEUE, b"", b"\xff" * 17), rows_max):
         if key[:8] not in sessions:
@@ -29,16 +43,81 @@ def problems(view: ReadTransaction, rows_max: int) -> list[str]:
                 read_chunk(view, chunk_id)
             except (StorageError, struct.error) as error:
                 found.append(str(error))
+
+
+def _check_values(view: ReadTransaction, rows_max: int, found: list[str]) -> None:
     for table, decode in (
         (api.SESSIONS, records.decode_session),
         (api.CURSORS, records.decode_cursor),
         (api.SUBSCRIPTIONS, records.decode_subscription),
         (api.WILLS, records.decode_will),
         (api.RETAINED, records.retained_message),
+        (api.QUEUES, queue_records.decode_queue),
+        (api.GROUPS, queue_records.decode_group),
+        (api.PARTITIONS, queue_tables.read_partition_state),
+        (api.LANES, queue_tables.read_lane_state),
+        (api.TALLIES, queue_tables.read_tally),
+        (api.DEDUPE, queue_tables.read_hashes),
     ):
-        for key, value in islice(view.scan(table, b"", b"\xff" * 511), rows_max):
+        for key, value in islice(view.scan(table, b"", _LAST_KEY), rows_max):
             try:
                 decode(value)
             except (msgspec.DecodeError, struct.error, ValueError) as error:
                 found.append(f"{api.TABLE_NAMES[table]} row {key.hex()} cannot be read: {error}")
-    return found
+
+
+def _check_queues(view: ReadTransaction, rows_max: int, found: list[str]) -> None:
+    """Every row of a queue has its queue, or that queue is being deleted."""
+    for table in queue_tables.TABLES:
+        for key in islice(view.scan_keys(table, b"", _LAST_KEY), rows_max):
+            queue = key[:8]
+            if view.get(api.QUEUES, queue) is None and view.get(api.DOOMED, queue) is None:
+                found.append(f"{api.TABLE_NAMES[table]} row {key.hex()} belongs to no queue")
+    for table in (api.LANES, api.SETTLED, api.TALLIES):
+        for key in islice(view.scan_keys(table, b"", _LAST_KEY), rows_max):
+            if view.get(api.GROUPS, key[:12]) is None and view.get(api.DOOMED, key[:8]) is None:
+                found.append(f"{api.TABLE_NAMES[table]} row {key.hex()} belongs to no group")
+
+
+def _check_chunks(view: ReadTransaction, rows_max: int, found: list[str]) -> None:
+    before = b""
+    after = 0
+    for prefix, value in _joined(view, api.CHUNKS, _CHUNK_PREFIX, rows_max):
+        if value is None:
+            found.append(f"queue chunk {prefix.hex()} lacks a piece")
+            continue
+        first = int.from_bytes(prefix[10:], "big")
+        try:
+            stored = decode_chunk(value)
+        except StorageError as error:
+            found.append(f"queue chunk {prefix.hex()} cannot be read: {error}")
+            continue
+        if stored[0].seq != first:
+            found.append(f"queue chunk {prefix.hex()} begins with sequence {stored[0].seq}")
+        if prefix[:10] == before and first < after:
+            found.append(f"queue chunk {prefix.hex()} overlaps the one before it")
+        before, after = prefix[:10], first + len(stored)
+
+
+def _check_delayed(view: ReadTransaction, rows_max: int, found: list[str]) -> None:
+    for prefix, value in _joined(view, api.DELAYED, _DELAYED_PREFIX, rows_max):
+        try:
+            if value is None or len(decode_chunk(value[2:])) != 1:
+                found.append(f"delayed message {prefix.hex()} is not whole")
+        except StorageError as error:
+            found.append(f"delayed message {prefix.hex()} cannot be read: {error}")
+
+
+def _joined(
+    view: ReadTransaction, table: int, prefix_bytes: int, rows_max: int
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Values with their pieces joined; None: the pieces are not those which should be there."""
+    rows = view.scan(table, b"", _LAST_KEY)
+    values = groupby(rows, lambda row: row[0][:prefix_bytes])
+    for prefix, pieces in islice(values, rows_max):
+        parts: list[bytes] = []
+        whole = True
+        for key, piece in pieces:
+            whole = whole and int.from_bytes(key[prefix_bytes:], "big") == len(parts)
+            parts.append(piece)
+        yield prefix, b"".join(parts) if whole else None

@@ -165,6 +165,49 @@ def _add_ends_and_bytes(parts: list[bytes], values: list[bytes]) -> int:
     return end
 
 
+def chunk_stops(records: list[Record], bytes_max: int) -> list[int]:
+    """Where to cut the records into chunks of at most so many bytes; one which is longer by itself
+    is alone in its chunk."""
+    stops: list[int] = []
+    # What columns of one value take is counted for all columns: it is little.
+    once = HEAD_BYTES + ROW_BYTES_MAX + records[0].size() - len(records[0].payload)
+    size = once
+    start = 0
+    for n, cost in enumerate(_costs(records)):
+        if n > start and (size + cost > bytes_max or n - start == RECORDS_MAX):
+            stops.append(n)
+            start = n
+            size = once
+        size += cost
+    stops.append(len(records))
+    return stops
+
+
+def _costs(records: list[Record]) -> list[int]:
+    """The bytes each record adds to a chunk, without columns which are one value for all."""
+    costs = [4 + len(record.payload) for record in records]
+    for values in (
+        [record.topic for record in records],
+        [record.key for record in records],
+        [record.message_id for record in records],
+        [record.publisher for record in records],
+        [record.properties for record in records],
+    ):
+        if values.count(values[0]) < len(values):
+            for n, value in enumerate(values):
+                costs[n] += 4 + len(value)
+    for numbers, width in (
+        ([record.ts_ms for record in records], 8),
+        ([record.expires_ms for record in records], 8),
+        ([record.qos for record in records], 1),
+        ([record.priority for record in records], 1),
+    ):
+        if numbers.count(numbers[0]) < len(numbers):
+            for n in range(len(numbers)):
+                costs[n] += width
+    return costs
+
+
 def chunk_range(value: bytes) -> tuple[int, int]:
     """First and last sequence in a chunk; its first bytes are enough."""
     first, count = struct.unpack_from("<QI", value)

@@ -26,6 +26,8 @@ import lmdb
 from queuelake.errors import StorageError, StoreFormatError, StoreLockedError
 from queuelake.settings import Storage
 from queuelake.storage.api import (
+    CHUNKS,
+    DELAYED,
     FORMAT_VERSION,
     MESSAGES,
     META,
@@ -35,6 +37,7 @@ from queuelake.storage.api import (
     ReadTransaction,
 )
 from queuelake.storage.queue_rows import trim_rows
+from queuelake.storage.queue_tables import delete_chunks, trim_and_sweep
 from queuelake.storage.resident import MappedFile
 
 if TYPE_CHECKING:
@@ -96,7 +99,7 @@ class LmdbStore:
             try:
                 with self._env.begin(write=True) as transaction:
                     self._apply(_LmdbTransaction(transaction, self._tables), batch)
-                    if batch.tables[MESSAGES] or batch.tables[RETAINED]:
+                    if _adds_messages(batch):
                         self._refuse_if_full(transaction)
                 return
             except lmdb.MapFullError:
@@ -112,6 +115,7 @@ class LmdbStore:
                 raise StorageError(f"commit failed: {error}") from error
 
     def _apply(self, transaction: _LmdbTransaction, batch: Batch) -> None:
+        delete_chunks(transaction, batch.chunk_deletes)
         for table, changes in enumerate(batch.tables):
             if not changes:
                 continue
@@ -124,6 +128,7 @@ class LmdbStore:
                         transaction.delete(table, key)
         for session_id, upto in batch.trims.items():
             trim_rows(transaction, session_id, upto)
+        trim_and_sweep(transaction, batch)
 
     def _refuse_if_full(self, transaction: lmdb.Transaction) -> None:
         limit = self._settings.map_size_bytes_max
@@ -255,6 +260,15 @@ class _LmdbTransaction:
                     return
                 yield key, value
 
+    def scan_keys(self, table: int, start: bytes, stop: bytes) -> Iterator[bytes]:
+        with self._transaction.cursor(db=self._tables[table]) as cursor:
+            if not cursor.set_range(start):
+                return
+            for key in cast("Iterator[bytes]", cursor.iternext(keys=True, values=False)):
+                if key >= stop:
+                    return
+                yield key
+
     def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
         with self._transaction.cursor(db=self._tables[table]) as cursor:
             there = cursor.set_range(key)
@@ -291,6 +305,15 @@ class _LmdbView:
         assert self._transaction is not None
         self._store.end_read(self._transaction)
         self._transaction = None
+
+
+def _adds_messages(batch: Batch) -> bool:
+    """Whether a full store must refuse this; what only settles or deletes makes room."""
+    for table in (MESSAGES, RETAINED, CHUNKS, DELAYED):
+        for value in batch.tables[table].values():
+            if value is not None:
+                return True
+    return False
 
 
 def _full(limit: int) -> StorageError:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from queuelake.errors import StorageError
 from queuelake.storage.api import TABLE_NAMES, Batch
 from queuelake.storage.queue_rows import trim_rows
+from queuelake.storage.queue_tables import delete_chunks, trim_and_sweep
 
 
 class MemoryStore:
@@ -21,15 +22,17 @@ class MemoryStore:
         if self.fail_commits > 0:
             self.fail_commits -= 1
             raise StorageError("injected: commit failed")
+        view = MemoryView(self.tables)
+        delete_chunks(view, batch.chunk_deletes)
         for table, changes in zip(self.tables, batch.tables, strict=True):
             for key, value in changes.items():
                 if value is None:
                     table.pop(key, None)
                 else:
                     table[key] = value
-        view = MemoryView(self.tables)
         for session_id, upto in batch.trims.items():
             trim_rows(view, session_id, upto)
+        trim_and_sweep(view, batch)
 
     def view(self) -> MemoryView:
         return MemoryView(self.tables)
@@ -64,6 +67,10 @@ class MemoryView:
         keys = sorted(self._tables[table])
         for key in keys[bisect_left(keys, start) : bisect_left(keys, stop)]:
             yield key, self._tables[table][key]
+
+    def scan_keys(self, table: int, start: bytes, stop: bytes) -> Iterator[bytes]:
+        keys = sorted(self._tables[table])
+        yield from keys[bisect_left(keys, start) : bisect_left(keys, stop)]
 
     def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
         keys = sorted(self._tables[table])

@@ -1,0 +1,29 @@
+"""Small rows of queues: what a queue is, and who reads it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class QueueRecord(msgspec.Struct, array_like=True):
+    """A queue. `settings` is the JSON of what was set for it; the rest follows the defaults."""
+
+    name: str
+    kind: str
+    created_ms: int
+    settings: bytes = b"{}"
+    counters: list[int] = []
+
+
+class GroupRecord(msgspec.Struct, array_like=True):
+    """A consumer group. `absent_ms` 0: it had a consumer when this was written."""
+
+    name: str
+    derived: bool  # from a client id
+    pattern: bytes
+    absent_ms: int
+
+
+encode = msgspec.msgpack.encode
+decode_queue = msgspec.msgpack.Decoder(QueueRecord).decode
+decode_group = msgspec.msgpack.Decoder(GroupRecord).decode

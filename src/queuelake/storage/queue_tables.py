@@ -1,0 +1,331 @@
+"""How queues are laid out in the store: keys, chunks of messages, and how they are freed.
+
+Keys are big-endian numbers, the queue id first: the order of a table is queue, partition, sequence,
+and everything of a queue is one range of each table. The messages a partition got in one commit
+are one chunk, or several of at most 32 KiB. A message which is longer is alone in its chunk, and
+that chunk is stored in pieces. Chunks of a partition never overlap; a gap between them is where
+messages were deleted.
+
+    QUEUES      queue                              -> QueueRecord
+    CHUNKS      queue, partition, first sequence, piece -> chunk
+    PARTITIONS  queue, partition                   -> low, last, bytes
+    GROUPS      queue, group                       -> GroupRecord
+    LANES       queue, group, partition            -> settled up to, first never handed out
+    SETTLED     queue, group, partition, block     -> bits
+    TALLIES     queue, group, partition, sequence  -> attempts, due, first
+    DEDUPE      queue, until, number               -> hashes of 16 bytes
+    DELAYED     queue, due, number, piece          -> partition, chunk of one record
+    DOOMED      queue                              -> (nothing)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from queuelake.errors import StorageError
+from queuelake.storage import api
+from queuelake.storage.api import (
+    CHUNKS,
+    DELAYED,
+    DOOMED,
+    SEQUENCE_MAX,
+    Batch,
+    ReadTransaction,
+    WriteTransaction,
+)
+from queuelake.storage.chunk import (
+    HEAD_BYTES,
+    RECORDS_MAX,
+    ROW_BYTES_MAX,
+    Record,
+    chunk_range,
+    chunk_stops,
+    chunk_times,
+    decode_chunk,
+    encode_chunk,
+)
+
+PIECE_BYTES: Final = 32 * 1024 - 16  # with the head of a page it fills eight pages of LMDB
+PIECE_MAX: Final = 0xFFFF
+TRIM_CHUNKS_MAX: Final = 2000  # for each partition and commit
+HASH_BYTES: Final = 16
+
+# Everything of a queue but its name and its mark in DOOMED.
+TABLES: Final = (
+    CHUNKS,
+    api.PARTITIONS,
+    api.GROUPS,
+    api.LANES,
+    api.SETTLED,
+    api.TALLIES,
+    api.DEDUPE,
+    DELAYED,
+)
+KEY_BYTES_MAX: Final = 32  # no key of a queue is as long
+
+_QUEUE: Final = struct.Struct(">Q")
+_PARTITION: Final = struct.Struct(">QH")
+_CHUNK: Final = struct.Struct(">QHQH")
+_CHUNK_PREFIX: Final = 18  # without the piece
+_GROUP: Final = struct.Struct(">QI")
+_LANE: Final = struct.Struct(">QIH")
+_BLOCK: Final = struct.Struct(">QIHQ")
+_DEDUPE: Final = struct.Struct(">QQI")
+
+_PARTITION_STATE: Final = struct.Struct("<QQQ")
+_LANE_STATE: Final = struct.Struct("<QQ")
+_TALLY: Final = struct.Struct("<IQQ")
+
+
+def queue_key(queue_id: int) -> bytes:
+    return _QUEUE.pack(queue_id)
+
+
+def chunk_key(queue_id: int, partition: int, first: int, piece: int = 0) -> bytes:
+    return _CHUNK.pack(queue_id, partition, first, piece)
+
+
+def partition_key(queue_id: int, partition: int) -> bytes:
+    return _PARTITION.pack(queue_id, partition)
+
+
+def group_key(queue_id: int, group: int) -> bytes:
+    return _GROUP.pack(queue_id, group)
+
+
+def lane_key(queue_id: int, group: int, partition: int) -> bytes:
+    return _LANE.pack(queue_id, group, partition)
+
+
+def settled_key(queue_id: int, group: int, partition: int, block: int) -> bytes:
+    return _BLOCK.pack(queue_id, group, partition, block)
+
+
+def tally_key(queue_id: int, group: int, partition: int, seq: int) -> bytes:
+    return _BLOCK.pack(queue_id, group, partition, seq)
+
+
+def dedupe_key(queue_id: int, until_ms: int, number: int) -> bytes:
+    return _DEDUPE.pack(queue_id, until_ms, number)
+
+
+def partition_state(low: int, last: int, size: int) -> bytes:
+    """Sequences `low + 1` to `last` are stored; they have so many bytes."""
+    return _PARTITION_STATE.pack(low, last, size)
+
+
+def read_partition_state(value: bytes) -> tuple[int, int, int]:
+    low, last, size = _PARTITION_STATE.unpack(value)
+    return low, last, size
+
+
+def lane_state(settled_upto: int, horizon: int) -> bytes:
+    """What a group has settled without a gap, and the first sequence it never handed out."""
+    return _LANE_STATE.pack(settled_upto, horizon)
+
+
+def read_lane_state(value: bytes) -> tuple[int, int]:
+    settled_upto, horizon = _LANE_STATE.unpack(value)
+    return settled_upto, horizon
+
+
+def tally(attempts: int, due_ms: int, first_ms: int) -> bytes:
+    return _TALLY.pack(attempts, due_ms, first_ms)
+
+
+def read_tally(value: bytes) -> tuple[int, int, int]:
+    attempts, due_ms, first_ms = _TALLY.unpack(value)
+    return attempts, due_ms, first_ms
+
+
+def read_hashes(value: bytes) -> list[bytes]:
+    """The hashes of a row of DEDUPE, which is nothing but them."""
+    if len(value) % HASH_BYTES:
+        raise ValueError(f"{len(value)} bytes are no hashes of {HASH_BYTES} bytes")
+    return [value[at : at + HASH_BYTES] for at in range(0, len(value), HASH_BYTES)]
+
+
+def put_chunk(
+    batch: Batch, queue_id: int, partition: int, first: int, records: list[Record]
+) -> None:
+    """Write the records of sequences `first`, `first + 1`, ..., in as many chunks as they need."""
+    size = HEAD_BYTES + ROW_BYTES_MAX * len(records)
+    for record in records:
+        size += record.size()
+    if size <= PIECE_BYTES and len(records) <= RECORDS_MAX:
+        batch.put(CHUNKS, chunk_key(queue_id, partition, first), encode_chunk(first, records))
+        return
+    start = 0
+    for stop in chunk_stops(records, PIECE_BYTES):
+        value = encode_chunk(first + start, records[start:stop])
+        for piece, at in enumerate(range(0, len(value), PIECE_BYTES)):
+            key = chunk_key(queue_id, partition, first + start, piece)
+            batch.put(CHUNKS, key, value[at : at + PIECE_BYTES])
+        start = stop
+
+
+def read_chunk_at(view: ReadTransaction, queue_id: int, partition: int, seq: int) -> list[Record]:
+    """The chunk which holds `seq`, whole; after a gap the next one; at the end nothing."""
+    value = _chunk_at_or_below(view, queue_id, partition, seq)
+    if value is None or chunk_range(value)[1] < seq:
+        value = _chunk_from(view, queue_id, partition, seq)
+    return decode_chunk(value) if value is not None else []
+
+
+def first_sequence(view: ReadTransaction, queue_id: int, partition: int) -> int:
+    """Of the oldest chunk in the store; 0: there is none."""
+    for key in view.scan_keys(
+        CHUNKS, chunk_key(queue_id, partition, 0), _partition_stop(queue_id, partition)
+    ):
+        return _first_of(key)
+    return 0
+
+
+def last_sequence(view: ReadTransaction, queue_id: int, partition: int) -> int:
+    """Of the newest chunk in the store; 0: there is none."""
+    value = _chunk_at_or_below(view, queue_id, partition, SEQUENCE_MAX)
+    return chunk_range(value)[1] if value is not None else 0
+
+
+def first_at_time(view: ReadTransaction, queue_id: int, partition: int, ts_ms: int) -> int:
+    """The first stored sequence which came at `ts_ms` or later; without one the next to come.
+
+    Times of a partition never fall, so this searches by halves.
+    """
+    value = _chunk_from(view, queue_id, partition, 0)
+    if value is None:
+        return 1
+    low, high = chunk_range(value)[0], last_sequence(view, queue_id, partition)
+    earlier: bytes | None = None  # the last chunk which is known to begin before `ts_ms`
+    while low <= high:
+        middle = (low + high) // 2
+        value = _chunk_at_or_below(view, queue_id, partition, middle)
+        assert value is not None, "there is a chunk at or below `low`, and nobody writes to a view"
+        first, last = chunk_range(value)
+        if first < low:
+            low = middle + 1  # a gap: what begins at or below `middle` was seen
+        elif chunk_times(value)[0] < ts_ms:
+            earlier = value
+            low = last + 1
+        else:
+            high = first - 1
+    if earlier is None:
+        return low
+    for record in decode_chunk(earlier):
+        if record.ts_ms >= ts_ms:
+            return record.seq
+    after = chunk_range(earlier)[1] + 1
+    value = _chunk_from(view, queue_id, partition, after)
+    return chunk_range(value)[0] if value is not None else after
+
+
+def _chunk_at_or_below(
+    view: ReadTransaction, queue_id: int, partition: int, seq: int
+) -> bytes | None:
+    """The last chunk which begins at or below `seq`."""
+    found = view.last_below(CHUNKS, chunk_key(queue_id, partition, seq, PIECE_MAX))
+    if found is None or found[0][:10] != partition_key(queue_id, partition):
+        return None
+    key, value = found
+    pieces = int.from_bytes(key[_CHUNK_PREFIX:], "big")
+    if pieces == 0:
+        return value
+    before = [_piece(view, key[:_CHUNK_PREFIX], piece) for piece in range(pieces)]
+    return b"".join([*before, value])
+
+
+def _piece(view: ReadTransaction, prefix: bytes, piece: int) -> bytes:
+    value = view.get(CHUNKS, prefix + piece.to_bytes(2, "big"))
+    if value is None:
+        raise StorageError(f"piece {piece} of queue chunk {prefix.hex()} is missing from the store")
+    return value
+
+
+def _chunk_from(view: ReadTransaction, queue_id: int, partition: int, seq: int) -> bytes | None:
+    """The first chunk which begins at or above `seq`."""
+    pieces: list[bytes] = []
+    prefix = b""
+    start = chunk_key(queue_id, partition, seq)
+    for key, value in view.scan(CHUNKS, start, _partition_stop(queue_id, partition)):
+        if pieces and key[:_CHUNK_PREFIX] != prefix:
+            break
+        prefix = key[:_CHUNK_PREFIX]
+        pieces.append(value)
+        if len(value) < PIECE_BYTES:
+            break  # no need to look at what follows
+    return b"".join(pieces) if pieces else None
+
+
+def _partition_stop(queue_id: int, partition: int) -> bytes:
+    return partition_key(queue_id, partition) + b"\xff" * KEY_BYTES_MAX
+
+
+def _first_of(key: bytes) -> int:
+    return int.from_bytes(key[10:_CHUNK_PREFIX], "big")
+
+
+def scan_prefix(view: ReadTransaction, table: int, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Everything in a table whose key begins like this, in order."""
+    return view.scan(table, prefix, prefix + b"\xff" * KEY_BYTES_MAX)
+
+
+def doomed_queues(view: ReadTransaction) -> list[int]:
+    """Dropped queues of which something is still in the store."""
+    keys = view.scan_keys(DOOMED, b"", b"\xff" * KEY_BYTES_MAX)
+    return [int.from_bytes(key, "big") for key in keys]
+
+
+def delete_chunks(transaction: WriteTransaction, prefixes: set[bytes]) -> None:
+    """Delete all pieces of these chunks."""
+    for prefix in prefixes:
+        piece = 0
+        while transaction.delete(CHUNKS, prefix + piece.to_bytes(2, "big")):
+            piece += 1
+
+
+def trim_and_sweep(transaction: WriteTransaction, batch: Batch) -> None:
+    """What a batch asks for when everything it puts is there."""
+    for prefix, upto in batch.chunk_trims.items():
+        _trim(transaction, prefix, upto)
+    if batch.sweep_rows > 0:
+        _sweep(transaction, batch.sweep_rows)
+
+
+def _trim(transaction: WriteTransaction, prefix: bytes, upto: int) -> None:
+    """Delete the oldest chunks of a partition which end at or below `upto`.
+
+    A chunk ends before the next one begins, so only the last one has to be read.
+    """
+    chunks: set[bytes] = set()
+    last = b""
+    for key in transaction.scan_keys(CHUNKS, prefix, prefix + b"\xff" * KEY_BYTES_MAX):
+        if key[:_CHUNK_PREFIX] == last:
+            continue
+        if last:
+            if _first_of(key) > upto + 1:
+                break
+            chunks.add(last)
+        if len(chunks) == TRIM_CHUNKS_MAX or _first_of(key) > upto:
+            last = b""
+            break
+        last = key[:_CHUNK_PREFIX]
+    if last and chunk_range(_piece(transaction, last, 0))[1] <= upto:
+        chunks.add(last)
+    delete_chunks(transaction, chunks)
+
+
+def _sweep(transaction: WriteTransaction, rows_max: int) -> None:
+    left = rows_max
+    for queue_id in doomed_queues(transaction):
+        prefix = queue_key(queue_id)
+        for table in TABLES:
+            keys = transaction.scan_keys(table, prefix, prefix + b"\xff" * KEY_BYTES_MAX)
+            for key in list(islice(keys, left)):
+                transaction.delete(table, key)
+                left -= 1
+        if left == 0:
+            return  # its mark stays: there may be more
+        transaction.delete(DOOMED, prefix)
