@@ -11,23 +11,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import shutil
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-BENCH = Path(__file__).resolve().parent
-GENERATOR = BENCH / "bin" / "mqttload"
-START_S_MAX = 20.0
-LOAD_S_MAX = 300.0
+from peers import Running, Starter, find_peers, in_own_folder, queuelake
+from reports import aligned, median_text, run_generator
 
 
 @dataclass(frozen=True)
@@ -122,7 +113,7 @@ class Result:
 
 def main() -> int:
     options = parse_arguments()
-    mosquitto = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+    mosquitto = find_peers()["mosquitto"]
     if options.subject == "mosquitto" and mosquitto is None:
         print("error: --subject mosquitto, but there is no mosquitto", file=sys.stderr)
         return 2
@@ -159,16 +150,18 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(scenario: Scenario, options: argparse.Namespace, mosquitto: str | None) -> Result:
+def measure(scenario: Scenario, options: argparse.Namespace, mosquitto: Starter | None) -> Result:
     """Fresh brokers for the scenario, then turns: who goes first changes every round."""
     result = Result(scenario)
     # Memory is measured once: what earlier connections left behind is reused, not counted.
     rounds = options.rounds if scenario.count else 1
     count = max(1, scenario.count // (10 if options.quick else 1))
     with contextlib.ExitStack() as stack:
-        turns = [("subject", stack.enter_context(broker(options.subject, mosquitto)))]
+        subject = mosquitto if options.subject == "mosquitto" else queuelake()
+        assert subject is not None
+        turns = [("subject", stack.enter_context(in_own_folder(subject)))]
         if mosquitto is not None:
-            turns.append(("peer", stack.enter_context(broker("mosquitto", mosquitto))))
+            turns.append(("peer", stack.enter_context(in_own_folder(mosquitto))))
         for number in range(rounds):
             for role, running in turns if number % 2 == 0 else turns[::-1]:
                 extra = scenario.subject_load if role == "subject" else ()
@@ -176,85 +169,14 @@ def measure(scenario: Scenario, options: argparse.Namespace, mosquitto: str | No
     return result
 
 
-@dataclass(frozen=True)
-class Running:
-    port: int
-    pid: int
-
-
-@contextlib.contextmanager
-def broker(name: str, mosquitto: str | None) -> Iterator[Running]:
-    """A broker of its own data directory, ended when the scenario is."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        if name == "mosquitto":
-            assert mosquitto is not None
-            started = start_mosquitto(mosquitto, Path(folder))
-        else:
-            started = start_queuelake(Path(folder))
-        process, port = started
-        try:
-            yield Running(port, process.pid)
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def start_mosquitto(program: str, folder: Path) -> tuple[subprocess.Popen[str], int]:
-    port = free_port()
-    config = folder / "mosquitto.conf"
-    config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\n")
-    process = subprocess.Popen(
-        [program, "-c", str(config)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    deadline = time.monotonic() + START_S_MAX
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return process, port
-        time.sleep(0.05)
-    process.kill()
-    raise SystemExit(f"error: mosquitto does not listen on port {port} after {START_S_MAX:g} s")
-
-
-def start_queuelake(folder: Path) -> tuple[subprocess.Popen[str], int]:
-    """Port 0 everywhere; the `ready` line on stdout says which one was taken."""
-    program = Path(sys.executable).parent / "queuelake"
-    command = [str(program), "serve", "--data-dir", str(folder / "data")]
-    for key in ("listeners.mqtt.port", "listeners.ws.port", "http.port"):
-        command += ["--set", f"{key}=0"]
-    errors = (folder / "log").open("w+")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    for word in line.split():
-        if line.startswith("ready ") and word.startswith("mqtt://"):
-            return process, int(word.rpartition(":")[2])
-    process.kill()
-    errors.seek(0)
-    raise SystemExit(f"error: queuelake did not get ready; it said {line!r}\n{errors.read()}")
-
-
 def run_load(result: Result, role: str, running: Running, load: list[str], count: int) -> None:
-    command = [str(GENERATOR), "--port", str(running.port), "--broker-pid", str(running.pid)]
-    command += ["--count", str(count), "--label", role, *load]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_S_MAX, check=False)
-    try:
-        report = json.loads(done.stdout)
-    except json.JSONDecodeError:
-        result.problems.append(f"{role}: the generator failed: {done.stderr.strip()[-300:]}")
-        return
+    load = ["--count", str(count), "--label", role, *load]
+    report, problem = run_generator("mqttload", running, load)
     result.reports.append(report)
     section, key = result.scenario.metric
     idle = report.get("idle", {})
-    if report.get("error") or report.get("lost") or report.get("disconnects"):
-        shown = {k: report.get(k) for k in ("error", "lost", "disconnects")}
-        result.problems.append(f"{role}: {shown}")
+    if problem:
+        result.problems.append(f"{role}: {problem}")
     elif idle.get("up", 0) < idle.get("n", 0):
         result.problems.append(f"{role}: {idle['up']} of {idle['n']} connections")
     else:
@@ -263,7 +185,9 @@ def run_load(result: Result, role: str, running: Running, load: list[str], count
 
 
 def table(results: list[Result], subject: str) -> str:
-    rows = [("scenario", "unit", subject, "mosquitto", "ratio", "target", "")]
+    rows: list[tuple[str, ...]] = [
+        ("scenario", "unit", subject, "mosquitto", "ratio", "target", "")
+    ]
     for result in results:
         scenario = result.scenario
         rows.append(
@@ -277,27 +201,12 @@ def table(results: list[Result], subject: str) -> str:
                 result.verdict,
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def median_text(values: list[float]) -> str:
-    if not values:
-        return "-"
-    return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
+    return aligned(rows)
 
 
 def as_json(result: Result) -> dict[str, Any]:
     facts = {"ratio": result.ratio, "figure": result.figure, "verdict": result.verdict}
     return asdict(result) | facts
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":
