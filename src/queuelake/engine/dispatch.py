@@ -1,0 +1,246 @@
+"""Who gets which message next.
+
+Where order matters a partition belongs to one consumer of a group, and its messages go out in
+order: first what came back, then what is new; the partitions of a consumer take turns. Where order
+does not matter, the consumers take turns over all partitions, and priorities go first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, final
+
+from queuelake.engine.effects import Deliver, Load
+from queuelake.engine.groups import Consumer, Group
+from queuelake.engine.lane import Lane
+from queuelake.engine.machine import Effect
+from queuelake.engine.message import PRIORITY_DEFAULT, PRIORITY_MAX, Entry
+from queuelake.engine.partition import Partition
+from queuelake.engine.policy.settings import BLOCKS_KEY, BLOCKS_PARTITION, NONE, Policy
+from queuelake.protocol.topics import matches
+
+ASIDE_MAX: Final = 10_000  # entries of blocked keys a lane sets aside before it stops
+RANK_DEFAULT: Final = PRIORITY_MAX - PRIORITY_DEFAULT
+DELIVERIES_MAX: Final = 2_000  # of one dispatch: other queues want their turn
+
+
+def rank(group: Group, lane: Lane, entry: Entry) -> None:
+    """Put an entry with a priority of its own in its place among the others."""
+    lane.unseen.add(entry.seq)
+    if entry.seq >= lane.next:
+        lane.ahead.add(entry.seq)
+    push_ranked(group, entry)
+
+
+def push_ranked(group: Group, entry: Entry) -> None:
+    order = PRIORITY_MAX - entry.priority
+    heapq.heappush(group.ranked, (order, entry.ts_ms, entry.partition, entry.seq, entry))
+
+
+@final
+class Dispatcher:
+    """The decisions of one `Dispatch` command."""
+
+    __slots__ = (
+        "_effects",
+        "_now_ms",
+        "_partitions",
+        "_policy",
+        "delivered",
+        "expired",
+        "more",
+        "passed",
+    )
+
+    def __init__(
+        self, policy: Policy, partitions: list[Partition], now_ms: int, effects: list[Effect]
+    ) -> None:
+        self._policy: Policy = policy
+        self._partitions: list[Partition] = partitions
+        self._now_ms: int = now_ms
+        self._effects: list[Effect] = effects
+        self.delivered: int = 0
+        self.more: bool = False  # stopped at its limit, not at the end
+        self.expired: list[Entry] = []
+        self.passed: set[int] = set()  # partitions with messages which did not match a pattern
+
+    def run(self, group: Group) -> None:
+        if not group.order:
+            return
+        if self._policy.ordering == NONE:
+            self._in_turn(group)
+        else:
+            self._in_order(group)
+
+    # Each partition for one consumer
+
+    def _in_order(self, group: Group) -> None:
+        active: list[Lane] = []
+        for lane in group.lanes:
+            consumer = lane.owner
+            if consumer is None or consumer.held >= consumer.prefetch:
+                continue
+            if not lane.returns and not lane.ready:
+                if lane.next > self._partitions[lane.number].last:
+                    continue
+            if lane.held and next(iter(lane.held.values())).consumer is not consumer:
+                continue  # the former owner has not finished
+            active.append(lane)
+        if len(active) > 1:
+            turn = group.turn % len(active)
+            active = active[turn:] + active[:turn]
+            group.turn += 1
+        while active:
+            left: list[Lane] = []
+            for lane in active:
+                consumer = lane.owner
+                assert consumer is not None
+                while consumer.held < consumer.prefetch:
+                    if self.delivered >= DELIVERIES_MAX:
+                        self.more = True
+                        return
+                    entry = self._next_in_order(group, lane)
+                    if entry is None:
+                        break
+                    self._hand_out(group, lane, consumer, entry)
+                    if len(active) > 1:
+                        left.append(lane)
+                        break
+            active = left
+
+    def _next_in_order(self, group: Group, lane: Lane) -> Entry | None:
+        policy = self._policy
+        if lane.returns:
+            entry = lane.take_return(policy.key_inflight)
+            if entry is not None:
+                if policy.retry_blocks == BLOCKS_KEY:
+                    lane.unblock(entry.key)
+                return entry
+        if policy.retry_blocks == BLOCKS_PARTITION and (lane.waiting or lane.returns):
+            return None
+        return self._next_new(group, lane)
+
+    # Any partition for any consumer
+
+    def _in_turn(self, group: Group) -> None:
+        order = group.order
+        returning = [lane for lane in group.lanes if lane.returns]
+        new = [
+            lane
+            for lane in group.lanes
+            if lane.ready or lane.next <= self._partitions[lane.number].last
+        ]
+        full = 0
+        while full < len(order):
+            consumer = order[group.turn % len(order)]
+            group.turn += 1
+            if consumer.held >= consumer.prefetch:
+                full += 1
+                continue
+            full = 0
+            for _ in range(self._policy.batch_size):
+                if consumer.held >= consumer.prefetch:
+                    break
+                if self.delivered >= DELIVERIES_MAX:
+                    self.more = True
+                    return
+                entry = self._next_of_any(group, returning, new)
+                if entry is None:
+                    return
+                self._hand_out(group, group.lanes[entry.partition], consumer, entry)
+
+    def _next_of_any(self, group: Group, returning: list[Lane], new: list[Lane]) -> Entry | None:
+        """Returned messages first, then by priority."""
+        while returning:
+            lane = returning[-1]
+            returned = lane.take_return(self._policy.key_inflight)
+            if returned is None:
+                returning.pop()
+                continue
+            if self._policy.retry_blocks == BLOCKS_KEY:
+                lane.unblock(returned.key)
+            return returned
+        if group.ranked and group.ranked[0][0] < RANK_DEFAULT:
+            ranked = self._next_ranked(group, RANK_DEFAULT)
+            if ranked is not None:
+                return ranked
+        while new:
+            lane = new.pop(0)
+            entry = self._next_new(group, lane)
+            if entry is not None:
+                new.append(lane)
+                return entry
+            if group.ranked and group.ranked[0][0] < RANK_DEFAULT:
+                return self._next_of_any(group, returning, new)  # it has just been found
+        return self._next_ranked(group, PRIORITY_MAX + 1) if group.ranked else None
+
+    def _next_ranked(self, group: Group, below: int) -> Entry | None:
+        ranked = group.ranked
+        while ranked and ranked[0][0] < below:
+            entry = heapq.heappop(ranked)[4]
+            lane = group.lanes[entry.partition]
+            if entry.seq not in lane.unseen:
+                continue  # settled in another way
+            if entry.key and entry.key in lane.blocked:
+                lane.set_aside(entry)
+                continue
+            return entry
+        return None
+
+    # A message which was never handed out
+
+    def _next_new(self, group: Group, lane: Lane) -> Entry | None:
+        """The next entry of the partition which may go; asks the store when the window ends."""
+        if lane.ready:
+            return lane.ready.pop(0)
+        partition = self._partitions[lane.number]
+        while lane.next <= partition.last:
+            seq = lane.next
+            if seq in lane.settled or (lane.ahead and seq in lane.ahead):
+                lane.ahead.discard(seq)
+                lane.skip_to(max(seq, lane.settled.upto) + 1)
+                continue
+            if lane.aside_count >= ASIDE_MAX:
+                return None
+            entry = partition.window.get(seq)
+            if entry is None:
+                if not partition.loading:
+                    partition.loading = seq
+                    self._effects.append(Load(partition.number, seq))
+                return None
+            lane.next = seq + 1
+            if self._may_go(group, lane, entry):
+                return entry
+        return None
+
+    def _may_go(self, group: Group, lane: Lane, entry: Entry) -> bool:
+        """Whether a new entry goes out now; if not, it is put where it belongs."""
+        if group.pattern and not matches(group.pattern, entry.rest):
+            group.settle(lane, entry.seq)
+            self.passed.add(lane.number)
+            return False
+        if entry.priority != PRIORITY_DEFAULT and self._policy.ordering == NONE:
+            rank(group, lane, entry)
+            return False
+        if lane.blocked and entry.key and entry.key in lane.blocked:
+            lane.unseen.add(entry.seq)
+            lane.set_aside(entry)
+            return False
+        return True
+
+    def _hand_out(self, group: Group, lane: Lane, consumer: Consumer, entry: Entry) -> None:
+        now_ms = self._now_ms
+        if entry.expires_ms and now_ms >= entry.expires_ms:
+            self.expired.append(entry)
+            return
+        policy = self._policy
+        attempt = lane.hand_out(entry, consumer, now_ms, policy.delivery_timeout_ms)
+        consumer.held += 1
+        self.delivered += 1
+        if policy.key_inflight and entry.key:
+            out = lane.out.get(entry.key, 0) + 1
+            lane.out[entry.key] = out
+            if out == policy.key_inflight:
+                lane.block(entry.key)
+        claimed = attempt == 1 and entry.seq < lane.claimed
+        self._effects.append(Deliver(group, consumer, entry, attempt, claimed))

@@ -1,0 +1,306 @@
+"""One group's way through one partition: what it has settled, holds, and must have again.
+
+    settled.upto    horizon        next                  partition.last
+    ------|-- all handed out --|-- some --|--- not yet looked at ---|
+
+`next` is the first sequence this lane has not looked at, `horizon` the first it never handed out:
+they differ when a message was set aside because its key is blocked, or passed by one of higher
+priority. Of what lies below `next` everything unsettled is in exactly one place: held by a
+consumer, in line to return, waiting for its retry, ranked by its priority, set aside, or on its way
+to the dead letters.
+
+The store has what is settled, a tally for each message which came back or was handed out above the
+horizon, and `claimed`, which is never below the horizon. So after a crash everything that was
+handed out is known to have been. While acknowledgements flow, `claimed` runs ahead of the horizon:
+what it covers may be handed out at once, because the store knows already that it may have been.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import mypyc_attr
+
+from queuelake.engine.message import Entry, sequence_of
+from queuelake.engine.settled import Settled
+
+if TYPE_CHECKING:
+    from queuelake.engine.groups import Consumer
+
+CLAIM_MAX: Final = 1000  # how far `claimed` runs ahead of the horizon at most
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Held:
+    """A message in the hands of a consumer."""
+
+    __slots__ = ("attempt", "consumer", "deadline_ms", "entry", "first_ms")
+
+    def __init__(
+        self, entry: Entry, consumer: Consumer, attempt: int, first_ms: int, deadline_ms: int
+    ) -> None:
+        self.entry: Entry = entry
+        self.consumer: Consumer = consumer
+        self.attempt: int = attempt
+        self.first_ms: int = first_ms
+        self.deadline_ms: int = deadline_ms
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Tally:
+    """How a message fared so far."""
+
+    __slots__ = ("attempts", "due_ms", "first_ms")
+
+    def __init__(self, attempts: int, due_ms: int, first_ms: int) -> None:
+        self.attempts: int = attempts  # how often it was handed out
+        self.due_ms: int = due_ms  # not again before; 0: at once
+        self.first_ms: int = first_ms  # when it was handed out first
+
+
+@final
+class Lane:
+    """See the module docstring. `dirty*` say what differs from the store."""
+
+    __slots__ = (
+        "ahead",
+        "aside",
+        "aside_count",
+        "blocked",
+        "claimed",
+        "claiming",
+        "dirty",
+        "dirty_tallies",
+        "dying",
+        "held",
+        "horizon",
+        "next",
+        "number",
+        "out",
+        "owner",
+        "ready",
+        "returns",
+        "settled",
+        "settles",
+        "tallies",
+        "unseen",
+        "waiting",
+    )
+
+    def __init__(self, number: int, settled: Settled) -> None:
+        self.number: int = number
+        self.settled: Settled = settled
+        self.next: int = settled.upto + 1
+        self.horizon: int = settled.upto + 1
+        self.claimed: int = 0  # in the store: what lies below may be handed out
+        self.claiming: int = 0  # on its way there
+        self.settles: int = 0  # since the last claim
+        self.owner: Consumer | None = None  # whom this partition is assigned to
+        self.held: dict[int, Held] = {}  # in order of hand-out, so of deadline
+        self.out: dict[int, int] = {}  # key -> how many of it are held, where that is limited
+        self.tallies: dict[int, Tally] = {}
+        self.returns: list[Entry] = []  # came back, to be handed out first
+        self.waiting: list[tuple[int, int, Entry]] = []  # heap of (due, sequence, entry)
+        self.ready: list[Entry] = []  # were set aside, and are free to go, in order
+        self.blocked: dict[int, int] = {}  # key -> messages of it which must go first
+        self.aside: dict[int, list[Entry]] = {}  # key -> entries which wait for it, in order
+        self.aside_count: int = 0
+        self.dying: dict[int, Entry] = {}  # on their way to the dead letters
+        self.unseen: set[int] = set()  # below `next` or ranked, never handed out
+        self.ahead: set[int] = set()  # ranked before `next` came to them
+        self.dirty: bool = True
+        self.dirty_tallies: set[int] = set()
+
+    def unsettled(self, last: int) -> int:
+        """How many messages of the partition this group still needs."""
+        return last - self.settled.upto - self.settled.count_above
+
+    def skip_to(self, seq: int) -> None:
+        """What lies between is settled."""
+        if seq > self.next:
+            self.next = seq
+            self.move_horizon()
+
+    def move_horizon(self) -> None:
+        horizon = self.horizon
+        unseen = self.unseen
+        if not unseen:
+            horizon = max(horizon, self.next)
+        else:
+            while horizon < self.next and horizon not in unseen:
+                horizon += 1
+        if horizon != self.horizon:
+            self.horizon = horizon
+            self.dirty = True
+
+    def hand_out(self, entry: Entry, consumer: Consumer, now_ms: int, timeout_ms: int) -> int:
+        """Give the message to a consumer; returns which attempt this is."""
+        seq = entry.seq
+        attempt = 1
+        first_ms = now_ms
+        if seq == self.horizon and seq < self.next and not self.tallies:
+            self.horizon = seq + 1
+            if self.unseen:
+                self.unseen.discard(seq)
+                self.move_horizon()
+        else:
+            tally = self.tallies.get(seq)
+            if tally is not None:
+                attempt = tally.attempts + 1
+                first_ms = tally.first_ms or now_ms
+            self.unseen.discard(seq)
+            if seq == self.horizon:
+                self.move_horizon()
+            if tally is not None or seq >= self.horizon:
+                self.tallies[seq] = Tally(attempt, 0, first_ms)
+                self.dirty_tallies.add(seq)
+                self.dirty = True
+        self.held[seq] = Held(entry, consumer, attempt, first_ms, now_ms + timeout_ms)
+        return attempt
+
+    def settle(self, seq: int) -> None:
+        """Done with: it needs no further delivery to this group."""
+        self.settled.add(seq)
+        self.settles += 1
+        self.dirty = True
+        if self.unseen:
+            self.unseen.discard(seq)
+        if seq >= self.horizon:
+            self.move_horizon()
+        if self.tallies and seq in self.tallies:
+            del self.tallies[seq]
+            self.dirty_tallies.add(seq)
+
+    def come_back(self, entry: Entry, attempts: int, first_ms: int, due_ms: int) -> None:
+        """A hand-out failed; the caller puts it in line."""
+        self.tallies[entry.seq] = Tally(attempts, due_ms, first_ms)
+        self.dirty_tallies.add(entry.seq)
+        self.dirty = True
+
+    def wait(self, entry: Entry, due_ms: int) -> None:
+        heapq.heappush(self.waiting, (due_ms, entry.seq, entry))
+
+    def put_return(self, entry: Entry, in_order: bool) -> None:
+        if in_order:
+            insort(self.returns, entry, key=sequence_of)
+        else:
+            self.returns.append(entry)
+
+    def take_return(self, key_inflight: int) -> Entry | None:
+        """The first in line to return whose key has not its full number out."""
+        for number, entry in enumerate(self.returns):
+            if not key_inflight or self.out.get(entry.key, 0) < key_inflight:
+                del self.returns[number]
+                return entry
+        return None
+
+    def due(self, now_ms: int, in_order: bool) -> bool:
+        """Move retries whose time has come into line."""
+        moved = False
+        while self.waiting and self.waiting[0][0] <= now_ms:
+            self.put_return(heapq.heappop(self.waiting)[2], in_order)
+            moved = True
+        return moved
+
+    # Keys which must wait
+
+    def waits_for(self, entry: Entry) -> bool:
+        """Whether an earlier message of the same key has not come back yet."""
+        return any([one.key == entry.key and seq < entry.seq for _, seq, one in self.waiting])
+
+    def set_aside(self, entry: Entry) -> None:
+        """Its key is blocked: it waits until that ends."""
+        insort(self.aside.setdefault(entry.key, []), entry, key=sequence_of)
+        self.aside_count += 1
+
+    def block(self, key: int) -> None:
+        """Messages of this key wait until `unblock` was called as often."""
+        if not key:
+            return
+        if self.ready and key not in self.blocked:
+            for entry in [entry for entry in self.ready if entry.key == key]:
+                self.ready.remove(entry)
+                self.set_aside(entry)
+        self.blocked[key] = self.blocked.get(key, 0) + 1
+
+    def unblock(self, key: int) -> None:
+        if not key:
+            return
+        left = self.blocked.get(key, 0) - 1
+        if left > 0:
+            self.blocked[key] = left
+        elif left == 0:
+            del self.blocked[key]
+            waiting = self.aside.pop(key, None)
+            if waiting is not None:
+                self.aside_count -= len(waiting)
+                self.ready = sorted(self.ready + waiting, key=sequence_of)
+
+    # Out of line
+
+    def take_out(self, seq: int, blocks_keys: bool) -> None:
+        """The message will not be handed out: out of whatever line it is in."""
+        for number, entry in enumerate(self.returns):
+            if entry.seq == seq:
+                del self.returns[number]
+                if blocks_keys:
+                    self.unblock(entry.key)
+                return
+        for number, entry in enumerate(self.ready):
+            if entry.seq == seq:
+                del self.ready[number]
+                return
+        for number, (_, found, entry) in enumerate(self.waiting):
+            if found == seq:
+                del self.waiting[number]
+                heapq.heapify(self.waiting)
+                if blocks_keys:
+                    self.unblock(entry.key)
+                return
+        for key, entries in self.aside.items():
+            for number, entry in enumerate(entries):
+                if entry.seq == seq:
+                    del entries[number]
+                    self.aside_count -= 1
+                    if not entries:
+                        del self.aside[key]
+                    return
+
+    def empty(self, last: int, kept: list[int], key_inflight: int) -> None:
+        """Settle everything up to `last` but the sequences in `kept`, which are in order."""
+        self.returns.clear()
+        self.ready.clear()
+        self.waiting.clear()
+        self.aside.clear()
+        self.aside_count = 0
+        self.unseen.clear()
+        self.ahead.clear()
+        # Only what is out can block a key now.
+        self.blocked = {
+            key: 1 for key, out in self.out.items() if key_inflight and out >= key_inflight
+        }
+        self.next = last + 1
+        self.settled.raise_to(kept[0] - 1 if kept else last)
+        for at, seq in enumerate(kept):
+            end = kept[at + 1] if at + 1 < len(kept) else last + 1
+            for between in self.settled.unsettled(seq + 1, end - 1):
+                self.settled.add(between)
+        self.horizon = last + 1
+        self.dirty = True
+        keep = set(kept)
+        for seq in [seq for seq in self.tallies if seq not in keep]:
+            del self.tallies[seq]
+            self.dirty_tallies.add(seq)
+
+    # The store
+
+    def claim(self, last: int) -> int:
+        """What the store shall say was handed out; the caller is about to write it."""
+        ahead = min(2 * self.settles, CLAIM_MAX)
+        self.settles = 0
+        self.claiming = max(self.claimed, self.horizon, min(self.horizon + ahead, last + 1))
+        return self.claiming

@@ -1,0 +1,68 @@
+"""Publishers: nothing they send is stored twice.
+
+Two ways to say that a message is the same again. A publisher with a session numbers its messages
+1, 2, 3...: what is below the next number was stored before, what is above it is parked until the
+gap is filled. A publisher without one gives its messages ids, and a repeated id counts as the same
+for a while (`dedupe_window`), across connections and restarts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from queuelake.engine.machine import Command
+
+PARKED_MAX: Final = 1024
+
+NEW: Final = 0
+REPEATED: Final = 1
+PARKED: Final = 2
+TOO_FAR: Final = 3
+
+
+@final
+class PublisherSession:
+    """One publisher's numbers."""
+
+    __slots__ = ("next", "parked")
+
+    def __init__(self, next_number: int = 1) -> None:
+        self.next: int = next_number
+        self.parked: dict[int, Command] = {}
+
+    def check(self, number: int) -> int:
+        """What this number means; changes nothing."""
+        if number < self.next or number in self.parked:
+            return REPEATED
+        if number == self.next:
+            return NEW
+        return PARKED if len(self.parked) < PARKED_MAX else TOO_FAR
+
+    def take_parked(self) -> Command | None:
+        """The command which is next in number, if it is here."""
+        return self.parked.pop(self.next, None)
+
+
+@final
+class MessageIds:
+    """Hashes of ids seen lately, oldest first."""
+
+    __slots__ = ("added", "until")
+
+    def __init__(self) -> None:
+        self.until: dict[bytes, int] = {}  # hash -> until when it counts
+        self.added: list[bytes] = []  # those the store does not have yet
+
+    def is_known(self, digest: bytes, now_ms: int) -> bool:
+        return self.until.get(digest, 0) > now_ms
+
+    def add(self, digest: bytes, now_ms: int, until_ms: int) -> None:
+        until = self.until
+        until.pop(digest, None)  # the dict stays in order of time
+        until[digest] = until_ms
+        self.added.append(digest)
+        while until:
+            oldest = next(iter(until))
+            if until[oldest] > now_ms:
+                return
+            del until[oldest]

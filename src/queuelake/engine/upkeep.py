@@ -1,0 +1,137 @@
+"""Time, and orders from above: timeouts and expiries, purge, removal, new settings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queuelake.engine import commands as c
+from queuelake.engine.groups import Group
+from queuelake.engine.lane import Lane
+from queuelake.engine.machine import Effect
+from queuelake.engine.policy import retry
+from queuelake.engine.policy.settings import Policy
+from queuelake.engine.settling import come_back, expire
+from queuelake.engine.state import NOT_FOUND, QueueState
+
+GROUP_EXPIRY_DERIVED_MS: Final = 3_600_000
+
+
+def tick(state: QueueState, effects: list[Effect]) -> None:
+    in_order = state.in_order()
+    now_ms = state.now_ms
+    for group in state.groups.values():
+        for lane in group.lanes:
+            if lane.waiting:
+                lane.due(now_ms, in_order)
+            while lane.held:
+                held = next(iter(lane.held.values()))
+                if held.deadline_ms > now_ms:
+                    break
+                state.counters.timed_out += 1
+                due_ms = now_ms + retry.backoff_ms(state.policy, held.attempt)
+                come_back(state, group, lane, held, due_ms, effects)
+    for entry in state.expiry.due(state.partitions, now_ms, effects):
+        expire(state, entry, effects)
+    for name in [group.name for group in state.groups.values() if _is_over(state, group)]:
+        forget_group(state, name)
+
+
+def _is_over(state: QueueState, group: Group) -> bool:
+    """Whether a group has been without a consumer for too long."""
+    limit_ms = state.policy.group_expiry_ms
+    if group.derived and (limit_ms == 0 or limit_ms > GROUP_EXPIRY_DERIVED_MS):
+        limit_ms = GROUP_EXPIRY_DERIVED_MS
+    if not limit_ms or not group.absent_ms or group.consumers:
+        return False
+    return state.now_ms - group.absent_ms >= limit_ms
+
+
+def configure(state: QueueState, policy: Policy) -> None:
+    assert policy.partitions >= len(state.partitions)
+    moved_ms = policy.delivery_timeout_ms - state.policy.delivery_timeout_ms
+    state.policy = policy
+    state.grow(policy.partitions)
+    for group in state.groups.values():
+        for lane in group.lanes:
+            for held in lane.held.values():
+                held.deadline_ms += moved_ms
+        group.rebalance()
+
+
+def purge(state: QueueState) -> None:
+    """Everything which is neither held nor dying is settled for every group."""
+    state.purged = 0
+    for partition in state.partitions:
+        before = state.stored(partition)
+        for group in state.groups.values():
+            _purge_lane(state, group, group.lanes[partition.number], partition.last)
+        if not state.groups:
+            partition.gone.raise_to(partition.last)
+        elif state.policy.is_stream:
+            lowest = min(
+                [group.lanes[partition.number].settled.upto for group in state.groups.values()]
+            )
+            partition.gone.raise_to(lowest)
+        state.release(partition)
+        state.purged += before - state.stored(partition)
+    state.loose = 0
+
+
+def _purge_lane(state: QueueState, group: Group, lane: Lane, last: int) -> None:
+    kept = sorted([*lane.held, *lane.dying])
+    before = lane.unsettled(last)
+    lane.empty(last, kept, state.policy.key_inflight)
+    group.unsettled -= before - lane.unsettled(last)
+    group.ranked = [item for item in group.ranked if item[2] != lane.number]
+
+
+def remove(state: QueueState, number: int, seq: int) -> None:
+    """One message is gone for everybody, in hand or not."""
+    partition = state.partitions[number]
+    if seq in partition.gone or not 0 < seq <= partition.last:
+        state.reply = NOT_FOUND
+        return
+    _drop(state, number, seq)
+    if not state.groups or state.policy.is_stream:
+        partition.gone.add(seq)
+    state.release(partition)
+
+
+def truncate(state: QueueState, command: c.Truncate) -> None:
+    """A partition forgets its messages up to a sequence."""
+    partition = state.partitions[command.partition]
+    upto = min(command.upto, partition.last)
+    needed: set[int] = set()
+    for group in state.groups.values():
+        lane = group.lanes[command.partition]
+        needed.update(lane.settled.unsettled(partition.gone.upto + 1, upto))
+    if not state.groups:
+        needed.update(partition.gone.unsettled(partition.gone.upto + 1, upto))
+    for seq in sorted(needed):
+        _drop(state, command.partition, seq)
+    partition.gone.raise_to(upto)
+
+
+def _drop(state: QueueState, number: int, seq: int) -> None:
+    for group in state.groups.values():
+        lane = group.lanes[number]
+        if seq in lane.settled:
+            continue
+        held = lane.held.get(seq)
+        if held is not None:
+            state.let_go(lane, held)
+        lane.dying.pop(seq, None)
+        lane.take_out(seq, state.blocks_keys())
+        group.settle(lane, seq)
+    if not state.groups:
+        state.loose -= 1
+
+
+def forget_group(state: QueueState, name: str) -> None:
+    if state.groups.pop(name, None) is None:
+        state.reply = NOT_FOUND
+        return
+    if not state.groups:
+        state.loose = sum([partition.stored() for partition in state.partitions])
+    for partition in state.partitions:
+        state.release(partition)
