@@ -8,18 +8,14 @@ it does that is in `config.py`, which is imported only when something is loaded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
-from msgspec import Meta, Struct, field
+import msgspec
+from msgspec import Meta, field
 
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-U16 = Annotated[int, Meta(ge=1, le=65535)]
-
-
-class Section(Struct, forbid_unknown_fields=True, frozen=True):
-    """A table of the TOML file."""
+from queuelake import names
+from queuelake.config_types import U16, Count, Port, Positive, PositiveSize, Section
+from queuelake.queue_settings import QueueSettings
 
 
 class Listener(Section, frozen=True):
@@ -154,6 +150,19 @@ class Storage(Section, frozen=True):
     group_bytes_max: Positive = 8 * 1024 * 1024
 
 
+class Queues(Section, frozen=True):
+    """Durable queues: what all of them share, and what single ones say about themselves."""
+
+    auto_create: bool = True
+    queues_max: Positive = 100_000
+    cache_bytes_max: PositiveSize = 32 * 1024 * 1024
+    idle_unload_s: Annotated[float, Meta(gt=0)] = 30.0
+    response_ttl_s: Annotated[float, Meta(gt=0)] = 60.0
+    defaults: QueueSettings = field(default_factory=QueueSettings)
+    # Partial trees by the bare name of the queue; in TOML they are tables of [queues] itself.
+    named: dict[str, dict[str, object]] = {}
+
+
 class Log(Section, frozen=True):
     format: Literal["console", "json"] = "console"
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -179,6 +188,7 @@ class Settings(Section, frozen=True):
     bans: list[Ban] = []
     http: Http = Http()
     storage: Storage = Storage()
+    queues: Queues = field(default_factory=Queues)
     log: Log = Log()
     sys: Sys = Sys()
 
@@ -192,6 +202,15 @@ def load_settings(path: str | None, environ: Mapping[str, str], assignments: lis
     from queuelake import config
 
     return config.load_settings(path, environ, assignments)
+
+
+def as_table(settings: Settings) -> dict[str, object]:
+    """The settings as plain tables, in the words in which a TOML file says them."""
+    table = cast(dict[str, object], msgspec.to_builtins(settings))
+    queues = cast(dict[str, object], table["queues"])
+    named = cast(dict[str, object], queues.pop("named"))
+    queues.update({names.address(name): tree for name, tree in named.items()})
+    return table
 
 
 def authentication_configured(settings: Settings) -> bool:

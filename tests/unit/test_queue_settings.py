@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from queuelake.config_types import DURATION_MS_MAX, parse_duration, parse_size
 from queuelake.engine.policy import settings as policies
 from queuelake.engine.policy.settings import Policy, policy_of
+from queuelake.errors import ConfigError
 from queuelake.queue_settings import (
     BadQueueSettingsError,
     QueueSettings,
@@ -18,6 +21,7 @@ from queuelake.queue_settings import (
     read_changes,
     settings_of,
 )
+from queuelake.settings import Settings, as_table, load_settings
 
 BASE = QueueSettings()
 
@@ -218,3 +222,95 @@ def test_partial_trees_are_merged_table_by_table() -> None:
         "topics": ["b"],
     }
     assert tree["topics"] == ["a"]
+
+
+def load(*sets: str, toml: str = "", folder: Path | None = None, **env: str) -> Settings:
+    path = None if folder is None else folder / "q.toml"
+    if path is not None:
+        path.write_text(toml)
+    return load_settings(None if path is None else str(path), env, list(sets))
+
+
+def config_mistakes(*sets: str, toml: str = "", folder: Path | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(*sets, toml=toml, folder=folder)
+    return caught.value.mistakes
+
+
+def test_queues_are_configured_in_three_layers(tmp_path: Path) -> None:
+    toml = """
+    [queues]
+    cache_bytes_max = "1MiB"
+    [queues.defaults]
+    partitions = 2
+    [queues."tasks/image"]
+    partitions = 3
+    limits = { max_queue_depth = 5, message_ttl = "1h" }
+    [queues."$queue/plain"]
+    """
+    settings = load(
+        "queues.auto_create=false",
+        "queues.defaults.limits.max_queue_depth=7",
+        'queues."$queue/tasks/image".limits.max_queue_depth=6',
+        "queues.simple={partitions=9}",
+        toml=toml,
+        folder=tmp_path,
+        QUEUELAKE__QUEUES__DEFAULTS__PARTITIONS="4",
+    )
+    queues = settings.queues
+    assert (queues.auto_create, queues.cache_bytes_max) == (False, 1024**2)
+    assert (queues.defaults.partitions, queues.defaults.limits.max_queue_depth) == (4, 7)
+    assert queues.named == {
+        "tasks/image": {"partitions": 3, "limits": {"max_queue_depth": 6, "message_ttl": "1h"}},
+        "plain": {},
+        "simple": {"partitions": 9},
+    }
+    own = settings_of("tasks/image", queues.defaults, queues.named["tasks/image"])
+    assert (own.partitions, own.limits.message_ttl) == (3, "1h")
+
+
+def test_a_mistake_about_a_queue_names_origin_queue_key_and_bounds() -> None:
+    assert config_mistakes(
+        'queues."tasks/x".partitions=0',
+        'queues."a//b".partitions=1',
+        'queues."x".partitons=1',
+        "queues.auto_creat=true",
+        "queues.default.partitions=3",
+        "queues.defaults.limits.message_ttl=soon",
+    ) == [
+        '--set: queues."$queue/tasks/x".partitions = 0: allowed: an integer from 1 to 1000',
+        "--set: queues.\"a//b\": queue name 'a//b': has an empty level",
+        '--set: queues."$queue/x".partitons = "1": unknown key; did you mean '
+        'queues."$queue/x".partitions or queues."$queue/x".compaction or '
+        'queues."$queue/x".retention?',
+        '--set: queues.auto_creat = "true": unknown key; did you mean queues.auto_create?',
+        '--set: queues.default: did you mean queues.defaults? The queue is queues."$queue/default"',
+        '--set: queues.defaults.limits.message_ttl = "soon": allowed: a duration such as '
+        '"250ms", "30s", "1.5m", "168h" or "7d", or 0',
+    ]
+
+
+def test_rules_see_a_queue_with_the_defaults_below_it() -> None:
+    strict = "queues.defaults.ordering=strict"
+    assert config_mistakes(strict, "queues.x.sublevels=true") == [
+        '--set: queues.defaults.ordering = "strict": needs partitions = 1, not 10'
+    ]
+    load(strict, "queues.defaults.partitions=1", "queues.x.sublevels=true")
+    assert config_mistakes("queues.x.ordering=strict") == [
+        '--set: queues."$queue/x".ordering = "strict": needs partitions = 1, not 10'
+    ]
+    load('queues."dlq/x".ordering=strict')
+    assert "every queue" in config_mistakes('queues.defaults.topics=["a"]')[0]
+    assert "not the one" in config_mistakes("queues.x.dlq_config.topic=$queue/x")[0]
+
+
+def test_a_queue_with_the_name_of_a_key_is_written_with_its_prefix() -> None:
+    named = load('queues."$queue/defaults".partitions=3', "queues.named.partitions=4").queues.named
+    assert named == {"defaults": {"partitions": 3}, "named": {"partitions": 4}}
+
+
+def test_settings_are_shown_in_the_words_of_the_file() -> None:
+    queues = as_table(load('queues."a/b".partitions=3'))["queues"]
+    assert isinstance(queues, dict)
+    assert queues["$queue/a/b"] == {"partitions": 3}
+    assert "named" not in queues

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +21,7 @@ Examples:
   queuelake config check --config queuelake.toml   before a restart: exit code 2 when wrong
 """
 SECRET_KEYS = frozenset({"secret"})
+BARE_KEY = re.compile("[A-Za-z0-9_-]+")
 
 app = typer.Typer(
     help="Show and check the configuration.", no_args_is_help=True, rich_markup_mode="rich"
@@ -47,9 +49,9 @@ def check(config: Config = None, data_dir: DataDir = None, assignments: Assignme
 
 def shown(settings: Settings) -> dict[str, object]:
     """The settings as plain tables, without secrets and without what is unset."""
-    import msgspec
+    from queuelake.settings import as_table
 
-    return _without_secrets(cast(dict[str, object], msgspec.to_builtins(settings)))
+    return _without_secrets(as_table(settings))
 
 
 def _without_secrets(table: dict[str, object]) -> dict[str, object]:
@@ -69,7 +71,8 @@ def toml_lines(table: dict[str, object], section: str = "") -> Iterator[str]:
             yield f"{key} = {_toml_value(value)}"
     for key, value in table.items():
         if isinstance(value, dict):
-            name = f"{section}.{key}" if section else key
+            level = key if BARE_KEY.fullmatch(key) else _toml_value(key)
+            name = f"{section}.{level}" if section else level
             yield ""
             yield f"[{name}]"
             yield from toml_lines(value, name)
