@@ -1,0 +1,62 @@
+"""Fixtures of the durable queue tests: connected clients and queues of one's own.
+
+Most tests share the default broker and use a fresh queue name; anonymous loopback clients count as
+platform accounts, so a test configures its queue through `$config`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.harness.broker import Broker
+from tests.queues.client import SUCCESS, QueueClient
+
+Connect = Callable[..., QueueClient]
+MakeQueue = Callable[..., str]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "rule(*ids): the rules (D13), sections (section 8) and acceptance tests shown"
+    )
+
+
+@pytest.fixture
+def queue() -> str:
+    """A queue name of two levels which nobody else uses."""
+    return f"t/{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def connect(broker: Broker) -> Iterator[Connect]:
+    """Connected clients: `connect("worker-1", version=4, of=other_broker, keepalive=5)`."""
+    opened: list[QueueClient] = []
+
+    def open_client(
+        client_id: str | None = None, *, of: Broker = broker, version: int = 5, **fields: Any
+    ) -> QueueClient:
+        name = f"c{uuid.uuid4().hex[:10]}" if client_id is None else client_id
+        client = QueueClient(of.client(version), name)
+        client.wire.connect(name, **fields)
+        opened.append(client)
+        return client
+
+    yield open_client
+    for client in opened:
+        client.wire.close()
+
+
+@pytest.fixture
+def make_queue(connect: Connect, broker: Broker) -> MakeQueue:
+    """Create a configured queue: `make_queue(partitions=1, limits={"message_ttl": "1s"})`."""
+
+    def make(name: str | None = None, *, of: Broker = broker, **settings: Any) -> str:
+        queue = f"t/{uuid.uuid4().hex[:10]}" if name is None else name
+        assert connect(of=of).configure(queue, **settings) == SUCCESS
+        return queue
+
+    return make
