@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -365,7 +366,8 @@ static int stat_of(int pid, int *parent, double *cpu_s) {
   fclose(file);
   text[n] = 0;
   if (!(after = strrchr(text, ')'))) return 0;
-  if (sscanf(after + 2, "%*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", parent, &user, &system) != 3) return 0;
+  static const char format[] = "%*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu";
+  if (sscanf(after + 2, format, parent, &user, &system) != 3) return 0;
   *cpu_s = (double)(user + system) / sysconf(_SC_CLK_TCK);
   return 1;
 }
@@ -379,7 +381,8 @@ static double tree_cpu_s(void) {
   DIR *directory = opendir("/proc");
   if (!broker_pid || !directory) return 0;
   while ((entry = readdir(directory)) && n < 4096)
-    if (isdigit(entry->d_name[0]) && stat_of(atoi(entry->d_name), &parents[n], &cpus_s[n])) pids[n++] = atoi(entry->d_name);
+    if (isdigit(entry->d_name[0]) && stat_of(atoi(entry->d_name), &parents[n], &cpus_s[n]))
+      pids[n++] = atoi(entry->d_name);
   closedir(directory);
   inside[members++] = broker_pid;
   for (int m = 0; m < members; m++)
@@ -398,13 +401,19 @@ static int ascending(const void *a, const void *b) {
 static void report(double cpu_s, double elapsed_s) {
   uint64_t n = latencies < LATENCIES_MAX ? latencies : LATENCIES_MAX;
   uint64_t accepted = confirmed - refused, per = published ? published : 1;
+  uint64_t lost = consumers && accepted > unique_count ? accepted - unique_count : 0;
   qsort(latencies_us, n, 4, ascending);
-  printf("{\"label\":\"%s\",\"P\":%d,\"S\":%d,\"size\":%d,\"window\":%d,\"prefetch\":%d", label, publishers, consumers, size, window, prefetch);
+  printf("{\"label\":\"%s\",\"P\":%d,\"S\":%d,\"size\":%d", label, publishers, consumers, size);
+  printf(",\"window\":%d,\"prefetch\":%d", window, prefetch);
   printf(",\"msgs_per_s\":%.0f,\"elapsed_s\":%.3f", (consumers ? unique_count : confirmed) / elapsed_s, elapsed_s);
-  printf(",\"broker\":{\"cpu_s\":%.2f,\"cpu_pct\":%.1f,\"us_per_msg\":%.2f}", cpu_s, cpu_s / elapsed_s * 100, cpu_s * 1e6 / per);
-  printf(",\"published\":%llu,\"acked\":%llu,\"rejected\":%llu,\"delivered\":%llu", (unsigned long long)published, (unsigned long long)accepted, (unsigned long long)refused, (unsigned long long)delivered);
-  printf(",\"lost\":%llu,\"dup\":%llu", (unsigned long long)(consumers && accepted > unique_count ? accepted - unique_count : 0), (unsigned long long)duplicates);
-  if (n) printf(",\"lat_us\":{\"p50\":%u,\"p99\":%u,\"max\":%u}", latencies_us[n / 2], latencies_us[n * 99 / 100], latencies_us[n - 1]);
+  printf(",\"broker\":{\"cpu_s\":%.2f,\"cpu_pct\":%.1f", cpu_s, cpu_s / elapsed_s * 100);
+  printf(",\"us_per_msg\":%.2f}", cpu_s * 1e6 / per);
+  printf(",\"published\":%" PRIu64 ",\"acked\":%" PRIu64 ",\"rejected\":%" PRIu64, published, accepted, refused);
+  printf(",\"delivered\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"dup\":%" PRIu64, delivered, lost, duplicates);
+  if (n) {
+    uint32_t *sorted = latencies_us;
+    printf(",\"lat_us\":{\"p50\":%u,\"p99\":%u,\"max\":%u}", sorted[n / 2], sorted[n * 99 / 100], sorted[n - 1]);
+  }
   printf("}\n");
 }
 

@@ -161,7 +161,7 @@ def _delivered_after_the_end(history: History, deliveries: list[Delivery]) -> It
     ends: dict[Message, Settlement] = {}
     for one in history.settlements:
         if one.verb != "nack" and one.is_certain:
-            ends[one.delivery.message] = one
+            ends.setdefault(one.delivery.message, one)
     for delivery in deliveries:
         end = ends.get(delivery.message)
         if end is not None and delivery.is_after(end.delivery):

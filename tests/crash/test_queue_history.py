@@ -119,6 +119,10 @@ WRONG: dict[str, tuple[History, str]] = {
         history([FIRST, delivery(0, 2, life=2), SECOND], [settled(FIRST), settled(SECOND)]),
         "delivered after the ack of k:0",
     ),
+    "back after its ack, and acked again": (
+        history([FIRST, AGAIN, SECOND], [settled(FIRST), settled(AGAIN), settled(SECOND)]),
+        "delivered after the ack of k:0",
+    ),
     "back after its rejection": (
         history([FIRST, AGAIN, SECOND], [settled(FIRST, "reject"), settled(SECOND)], dead=[0]),
         "delivered after the reject of k:0",
