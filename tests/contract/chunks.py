@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from queuelake.storage import api
+from queuelake.storage.api import Batch, Store
 from queuelake.storage.chunk import Record
+from queuelake.storage.queue_tables import put_chunk, read_chunk_at
+
+Q, P = 5, 3  # the queue and the partition of most tests
+KIB = 1024
 
 
 def record(
@@ -23,3 +29,29 @@ def record(
 def fields(one: Record) -> tuple[object, ...]:
     """All of a record but its sequence, which only a stored one has."""
     return tuple(getattr(one, name) for name in Record.__slots__ if name != "seq")
+
+
+def put(store: Store, first: int, records: list[Record], queue_id: int = Q, part: int = P) -> None:
+    batch = Batch()
+    put_chunk(batch, queue_id, part, first, records)
+    store.commit(batch)
+
+
+def everything(store: Store, queue_id: int = Q, part: int = P) -> list[Record]:
+    found: list[Record] = []
+    with store.view() as view:
+        while records := read_chunk_at(view, queue_id, part, found[-1].seq + 1 if found else 0):
+            found += records
+    return found
+
+
+def trim(store: Store, upto: int) -> None:
+    batch = Batch()
+    batch.trim_chunks(Q, P, upto)
+    store.commit(batch)
+
+
+def firsts(store: Store) -> list[int]:
+    with store.view() as view:
+        keys = view.scan_keys(api.CHUNKS, b"", b"\xff" * 40)
+        return sorted({int.from_bytes(key[10:18], "big") for key in keys})

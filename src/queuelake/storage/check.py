@@ -16,8 +16,7 @@ from queuelake.storage.queue_rows import owns_chunks, read_chunk, row_chunks
 
 ROWS_AT_START = 200  # a start must not wait for a long queue to be read
 _LAST_KEY = b"\xff" * 511
-_CHUNK_PREFIX = 18  # of a key in CHUNKS; the piece follows
-_DELAYED_PREFIX = 24
+_DELAYED_PREFIX = 24  # of a key in DELAYED; the piece follows
 
 
 def problems(view: ReadTransaction, rows_max: int) -> list[str]:
@@ -82,7 +81,7 @@ def _check_queues(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
 def _check_chunks(view: ReadTransaction, rows_max: int, found: list[str]) -> None:
     before = b""
     after = 0
-    for prefix, value in _joined(view, api.CHUNKS, _CHUNK_PREFIX, rows_max):
+    for prefix, value in _joined(view, api.CHUNKS, queue_tables.CHUNK_PREFIX, rows_max):
         if value is None:
             found.append(f"queue chunk {prefix.hex()} lacks a piece")
             continue

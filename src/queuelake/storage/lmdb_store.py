@@ -37,7 +37,7 @@ from queuelake.storage.api import (
     ReadTransaction,
 )
 from queuelake.storage.queue_rows import trim_rows
-from queuelake.storage.queue_tables import delete_chunks, trim_and_sweep
+from queuelake.storage.queue_space import delete_chunks, free_space
 from queuelake.storage.resident import MappedFile
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class LmdbStore:
                         transaction.delete(table, key)
         for session_id, upto in batch.trims.items():
             trim_rows(transaction, session_id, upto)
-        trim_and_sweep(transaction, batch)
+        free_space(transaction, batch)
 
     def _refuse_if_full(self, transaction: lmdb.Transaction) -> None:
         limit = self._settings.map_size_bytes_max

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from queuelake.errors import StorageError
 from queuelake.storage.api import TABLE_NAMES, Batch
 from queuelake.storage.queue_rows import trim_rows
-from queuelake.storage.queue_tables import delete_chunks, trim_and_sweep
+from queuelake.storage.queue_space import delete_chunks, free_space
 
 
 class MemoryStore:
@@ -32,7 +32,7 @@ class MemoryStore:
                     table[key] = value
         for session_id, upto in batch.trims.items():
             trim_rows(view, session_id, upto)
-        trim_and_sweep(view, batch)
+        free_space(view, batch)
 
     def view(self) -> MemoryView:
         return MemoryView(self.tables)

@@ -1,4 +1,4 @@
-"""How queues are laid out in the store: keys, chunks of messages, and how they are freed.
+"""How queues are laid out in the store: keys, small values, chunks of messages.
 
 Keys are big-endian numbers, the queue id first: the order of a table is queue, partition, sequence,
 and everything of a queue is one range of each table. The messages a partition got in one commit
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from queuelake.errors import StorageError
@@ -34,7 +33,6 @@ from queuelake.storage.api import (
     SEQUENCE_MAX,
     Batch,
     ReadTransaction,
-    WriteTransaction,
 )
 from queuelake.storage.chunk import (
     HEAD_BYTES,
@@ -50,7 +48,6 @@ from queuelake.storage.chunk import (
 
 PIECE_BYTES: Final = 32 * 1024 - 16  # with the head of a page it fills eight pages of LMDB
 PIECE_MAX: Final = 0xFFFF
-TRIM_CHUNKS_MAX: Final = 2000  # for each partition and commit
 HASH_BYTES: Final = 16
 
 # Everything of a queue but its name and its mark in DOOMED.
@@ -69,7 +66,8 @@ KEY_BYTES_MAX: Final = 32  # no key of a queue is as long
 _QUEUE: Final = struct.Struct(">Q")
 _PARTITION: Final = struct.Struct(">QH")
 _CHUNK: Final = struct.Struct(">QHQH")
-_CHUNK_PREFIX: Final = 18  # without the piece
+_FIRST: Final = struct.Struct(">QH")  # what follows the key of the partition in that of a chunk
+CHUNK_PREFIX: Final = 18  # bytes of the key of a chunk without the piece
 _GROUP: Final = struct.Struct(">QI")
 _LANE: Final = struct.Struct(">QIH")
 _BLOCK: Final = struct.Struct(">QIHQ")
@@ -152,19 +150,25 @@ def put_chunk(
     batch: Batch, queue_id: int, partition: int, first: int, records: list[Record]
 ) -> None:
     """Write the records of sequences `first`, `first + 1`, ..., in as many chunks as they need."""
+    for key, value in chunk_rows(partition_key(queue_id, partition), first, records):
+        batch.put(CHUNKS, key, value)
+
+
+def chunk_rows(prefix: bytes, first: int, records: list[Record]) -> list[tuple[bytes, bytes]]:
+    """The rows `put_chunk` writes; `prefix` is the key of the partition."""
     size = HEAD_BYTES + ROW_BYTES_MAX * len(records)
     for record in records:
         size += record.size()
     if size <= PIECE_BYTES and len(records) <= RECORDS_MAX:
-        batch.put(CHUNKS, chunk_key(queue_id, partition, first), encode_chunk(first, records))
-        return
+        return [(prefix + _FIRST.pack(first, 0), encode_chunk(first, records))]
+    rows: list[tuple[bytes, bytes]] = []
     start = 0
     for stop in chunk_stops(records, PIECE_BYTES):
         value = encode_chunk(first + start, records[start:stop])
         for piece, at in enumerate(range(0, len(value), PIECE_BYTES)):
-            key = chunk_key(queue_id, partition, first + start, piece)
-            batch.put(CHUNKS, key, value[at : at + PIECE_BYTES])
+            rows.append((prefix + _FIRST.pack(first + start, piece), value[at : at + PIECE_BYTES]))
         start = stop
+    return rows
 
 
 def read_chunk_at(view: ReadTransaction, queue_id: int, partition: int, seq: int) -> list[Record]:
@@ -180,7 +184,7 @@ def first_sequence(view: ReadTransaction, queue_id: int, partition: int) -> int:
     for key in view.scan_keys(
         CHUNKS, chunk_key(queue_id, partition, 0), _partition_stop(queue_id, partition)
     ):
-        return _first_of(key)
+        return first_of(key)
     return 0
 
 
@@ -230,14 +234,14 @@ def _chunk_at_or_below(
     if found is None or found[0][:10] != partition_key(queue_id, partition):
         return None
     key, value = found
-    pieces = int.from_bytes(key[_CHUNK_PREFIX:], "big")
+    pieces = int.from_bytes(key[CHUNK_PREFIX:], "big")
     if pieces == 0:
         return value
-    before = [_piece(view, key[:_CHUNK_PREFIX], piece) for piece in range(pieces)]
+    before = [read_piece(view, key[:CHUNK_PREFIX], piece) for piece in range(pieces)]
     return b"".join([*before, value])
 
 
-def _piece(view: ReadTransaction, prefix: bytes, piece: int) -> bytes:
+def read_piece(view: ReadTransaction, prefix: bytes, piece: int) -> bytes:
     value = view.get(CHUNKS, prefix + piece.to_bytes(2, "big"))
     if value is None:
         raise StorageError(f"piece {piece} of queue chunk {prefix.hex()} is missing from the store")
@@ -250,9 +254,9 @@ def _chunk_from(view: ReadTransaction, queue_id: int, partition: int, seq: int) 
     prefix = b""
     start = chunk_key(queue_id, partition, seq)
     for key, value in view.scan(CHUNKS, start, _partition_stop(queue_id, partition)):
-        if pieces and key[:_CHUNK_PREFIX] != prefix:
+        if pieces and key[:CHUNK_PREFIX] != prefix:
             break
-        prefix = key[:_CHUNK_PREFIX]
+        prefix = key[:CHUNK_PREFIX]
         pieces.append(value)
         if len(value) < PIECE_BYTES:
             break  # no need to look at what follows
@@ -263,8 +267,9 @@ def _partition_stop(queue_id: int, partition: int) -> bytes:
     return partition_key(queue_id, partition) + b"\xff" * KEY_BYTES_MAX
 
 
-def _first_of(key: bytes) -> int:
-    return int.from_bytes(key[10:_CHUNK_PREFIX], "big")
+def first_of(key: bytes) -> int:
+    """The first sequence of a chunk, from its key."""
+    return int.from_bytes(key[10:CHUNK_PREFIX], "big")
 
 
 def scan_prefix(view: ReadTransaction, table: int, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -276,56 +281,3 @@ def doomed_queues(view: ReadTransaction) -> list[int]:
     """Dropped queues of which something is still in the store."""
     keys = view.scan_keys(DOOMED, b"", b"\xff" * KEY_BYTES_MAX)
     return [int.from_bytes(key, "big") for key in keys]
-
-
-def delete_chunks(transaction: WriteTransaction, prefixes: set[bytes]) -> None:
-    """Delete all pieces of these chunks."""
-    for prefix in prefixes:
-        piece = 0
-        while transaction.delete(CHUNKS, prefix + piece.to_bytes(2, "big")):
-            piece += 1
-
-
-def trim_and_sweep(transaction: WriteTransaction, batch: Batch) -> None:
-    """What a batch asks for when everything it puts is there."""
-    for prefix, upto in batch.chunk_trims.items():
-        _trim(transaction, prefix, upto)
-    if batch.sweep_rows > 0:
-        _sweep(transaction, batch.sweep_rows)
-
-
-def _trim(transaction: WriteTransaction, prefix: bytes, upto: int) -> None:
-    """Delete the oldest chunks of a partition which end at or below `upto`.
-
-    A chunk ends before the next one begins, so only the last one has to be read.
-    """
-    chunks: set[bytes] = set()
-    last = b""
-    for key in transaction.scan_keys(CHUNKS, prefix, prefix + b"\xff" * KEY_BYTES_MAX):
-        if key[:_CHUNK_PREFIX] == last:
-            continue
-        if last:
-            if _first_of(key) > upto + 1:
-                break
-            chunks.add(last)
-        if len(chunks) == TRIM_CHUNKS_MAX or _first_of(key) > upto:
-            last = b""
-            break
-        last = key[:_CHUNK_PREFIX]
-    if last and chunk_range(_piece(transaction, last, 0))[1] <= upto:
-        chunks.add(last)
-    delete_chunks(transaction, chunks)
-
-
-def _sweep(transaction: WriteTransaction, rows_max: int) -> None:
-    left = rows_max
-    for queue_id in doomed_queues(transaction):
-        prefix = queue_key(queue_id)
-        for table in TABLES:
-            keys = transaction.scan_keys(table, prefix, prefix + b"\xff" * KEY_BYTES_MAX)
-            for key in list(islice(keys, left)):
-                transaction.delete(table, key)
-                left -= 1
-        if left == 0:
-            return  # its mark stays: there may be more
-        transaction.delete(DOOMED, prefix)
