@@ -28,7 +28,8 @@ def record(
 
 def fields(one: Record) -> tuple[object, ...]:
     """All of a record but its sequence, which only a stored one has."""
-    return tuple(getattr(one, name) for name in Record.__slots__ if name != "seq")
+    texts = (one.topic, one.key, one.message_id, one.publisher, one.properties, one.payload)
+    return (*texts, one.qos, one.priority, one.ts_ms, one.expires_ms)
 
 
 def put(store: Store, first: int, records: list[Record], queue_id: int = Q, part: int = P) -> None:

@@ -103,3 +103,10 @@ def test_a_column_which_ends_elsewhere_is_refused() -> None:
     value[Layout(bytes(value)).texts[1].ends_at + 8] = 5
     with pytest.raises(StorageError, match="column of 6 bytes ends at 5"):
         decode_chunk(bytes(value))
+
+
+def test_ends_which_do_not_rise_are_refused() -> None:
+    value = bytearray(encode_chunk(1, [record(n, key=b"k%d" % n) for n in range(3)]))
+    value[Layout(bytes(value)).texts[1].ends_at] = 5
+    with pytest.raises(StorageError, match="a value has less than no bytes"):
+        decode_chunk(bytes(value))

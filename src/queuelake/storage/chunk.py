@@ -336,6 +336,8 @@ def _texts(value: bytes, column: Column, layout: Layout) -> list[bytes]:
     found: list[bytes] = []
     start = at
     for end in ends:
+        if at + end < start:
+            raise StorageError(f"chunk of sequence {layout.first}: a value has less than no bytes")
         found.append(value[start : at + end])
         start = at + end
     return found
