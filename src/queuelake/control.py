@@ -24,6 +24,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
+from queuelake.control_queues import QueueMetrics
 from queuelake.errors import AnswerError, BrokerDownError, FrameError
 from queuelake.settings import Log
 
@@ -153,6 +154,9 @@ class MetricsSnapshot(Struct, frozen=True):
     store_map_bytes: int = 0
     resident_memory_bytes: int = 0
     child_restarts: dict[str, int] = {}
+    queues: int = 0
+    queue_metrics: Annotated[list[QueueMetrics], Meta(description="the deepest queues")] = []
+    webhook_alerts_by_result: dict[str, int] = {}
 
 
 class AdminStart(Struct, frozen=True):

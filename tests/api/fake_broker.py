@@ -10,7 +10,9 @@ from queuelake.control import (
     Readiness,
     Status,
 )
+from queuelake.control_queues import QueueMetrics
 from queuelake.errors import NotFoundError
+from tests.api.fake_queues import FakeQueues
 
 
 class FakeBroker:
@@ -21,7 +23,9 @@ class FakeBroker:
         self.clients = {name: ClientInfo(name, connected=True) for name in CLIENT_IDS}
         self.snapshot = SNAPSHOT
         self.calls: list[str] = []
+        self.queues = FakeQueues()
         self.operations = {
+            **self.queues.operations,
             "readiness": self._readiness,
             "status": self._status,
             "metrics": self._metrics,
@@ -81,4 +85,25 @@ SNAPSHOT = MetricsSnapshot(
     commit_group_messages=Histogram(bounds=[1, 10, 100], counts=[1, 1, 1, 0], sum=42),
     loop_lag_s=0.002,
     child_restarts={"admin": 1},
+    queues=2,
+    queue_metrics=[
+        QueueMetrics(
+            queue="$queue/tasks/image",
+            depth=5,
+            in_flight=2,
+            enqueued=100,
+            dequeued=97,
+            acked=90,
+            nacked=4,
+            redelivered=6,
+            expired=1,
+            dropped=3,
+            dead_lettered_by_reason={"max_retries": 2, "rejected": 1},
+            latency_p50_s=0.002,
+            latency_p99_s=0.25,
+            consumers_by_group={"workers": 3, "audit": 0},
+        ),
+        QueueMetrics(queue='$queue/a"b'),
+    ],
+    webhook_alerts_by_result={"sent": 2},
 )

@@ -44,6 +44,7 @@ def fetch(
     method: str = "GET",
     authorization: str | None = None,
     headers: dict[str, str] | None = None,
+    body: bytes | None = None,
 ) -> Answer:
     """One request with exactly this path; HTTP libraries would tidy it up."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
@@ -51,7 +52,7 @@ def fetch(
         sent = dict(headers or {})
         if authorization is not None:
             sent["Authorization"] = authorization
-        connection.request(method, path, headers=sent)
+        connection.request(method, path, body, sent)
         response = connection.getresponse()
         lowered = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, lowered, response.read())

@@ -33,7 +33,22 @@ NAMES = [
     "queuelake_disconnects_total",
     "queuelake_build_info",
     "queuelake_child_restarts_total",
+    "queuelake_queues",
+    "queuelake_webhook_alerts_total",
+    "mqtt_queue_depth",
+    "mqtt_queue_in_flight",
+    "mqtt_queue_enqueue_total",
+    "mqtt_queue_dequeue_total",
+    "mqtt_queue_ack_total",
+    "mqtt_queue_nack_total",
+    "mqtt_queue_redelivered_total",
+    "mqtt_queue_expired_total",
+    "mqtt_queue_dropped_total",
+    "mqtt_queue_dlq_total",
+    "mqtt_queue_active_consumers",
+    "mqtt_queue_delivery_latency_seconds",
 ]
+LABELS = ("reason", "group", "quantile")
 
 
 def test_the_text_parses_and_holds_every_metric_with_help(admin: LiveAdmin) -> None:
@@ -58,8 +73,39 @@ def test_the_text_parses_and_holds_every_metric_with_help(admin: LiveAdmin) -> N
     assert samples[("queuelake_commit_duration_seconds_sum",)] == 0.5
     assert samples[("queuelake_commit_group_messages_bucket", "10.0")] == 2
     assert samples[("queuelake_child_restarts_total", "admin")] == 1
+    assert samples[("queuelake_webhook_alerts_total", "sent")] == 2
     info = [sample for family in parse(text) for sample in family.samples if "info" in sample.name]
     assert info[0].labels == {"version": "1.2.3", "compiled": "true"}
+
+
+def test_the_metrics_of_a_queue_have_the_names_of_the_contract(admin: LiveAdmin) -> None:
+    """Acceptance 20."""
+    samples = {
+        (sample.name, *(sample.labels.get(label) for label in ("queue", *LABELS))): sample.value
+        for family in parse(admin.fetch("/metrics").body.decode())
+        for sample in family.samples
+        if sample.name.startswith("mqtt_queue_")
+    }
+    image, odd = "$queue/tasks/image", '$queue/a"b'
+    assert {name: value for name, value in samples.items() if name[1] == image} == {
+        ("mqtt_queue_depth", image, None, None, None): 5,
+        ("mqtt_queue_in_flight", image, None, None, None): 2,
+        ("mqtt_queue_enqueue_total", image, None, None, None): 100,
+        ("mqtt_queue_dequeue_total", image, None, None, None): 97,
+        ("mqtt_queue_ack_total", image, None, None, None): 90,
+        ("mqtt_queue_nack_total", image, None, None, None): 4,
+        ("mqtt_queue_redelivered_total", image, None, None, None): 6,
+        ("mqtt_queue_expired_total", image, None, None, None): 1,
+        ("mqtt_queue_dropped_total", image, None, None, None): 3,
+        ("mqtt_queue_dlq_total", image, "max_retries", None, None): 2,
+        ("mqtt_queue_dlq_total", image, "rejected", None, None): 1,
+        ("mqtt_queue_active_consumers", image, None, "workers", None): 3,
+        ("mqtt_queue_active_consumers", image, None, "audit", None): 0,
+        ("mqtt_queue_delivery_latency_seconds", image, None, None, "0.5"): 0.002,
+        ("mqtt_queue_delivery_latency_seconds", image, None, None, "0.99"): 0.25,
+    }
+    # One which delivered nothing yet has no latency.
+    assert len([name for name in samples if name[1] == odd]) == 9
 
 
 def test_openmetrics_is_given_to_those_who_ask(admin: LiveAdmin) -> None:
@@ -76,4 +122,4 @@ def test_a_broker_that_counted_nothing_yet_has_all_families() -> None:
 
 def test_the_documentation_lists_the_same_names() -> None:
     text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-    assert sorted(re.findall(r"^\| `(queuelake_\w+)", text, re.M)) == sorted(NAMES)
+    assert sorted(re.findall(r"^\| `((?:queuelake|mqtt_queue)_\w+)", text, re.M)) == sorted(NAMES)

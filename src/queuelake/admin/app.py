@@ -16,6 +16,7 @@ from queuelake.admin.health import add_health_routes
 from queuelake.admin.metrics import add_metrics_route
 from queuelake.admin.openapi import add_openapi_routes
 from queuelake.admin.paths import RawPath
+from queuelake.admin.rest_queues import add_queue_routes
 from queuelake.admin.rest_v1 import add_v1_routes
 from queuelake.admin.services import Services
 
@@ -43,6 +44,7 @@ def create_app(services: Services) -> FastAPI:
     add_health_routes(app, services)
     add_metrics_route(app, services)
     add_v1_routes(app, services)
+    add_queue_routes(app, services)
     add_openapi_routes(app)
     # The last one added is the first to see a request.
     app.add_middleware(RequireKey, keys=services.keys)

@@ -20,6 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from queuelake.admin.queue_metrics import queue_families
 from queuelake.admin.services import Services
 from queuelake.control import Histogram, MetricsSnapshot
 
@@ -29,6 +30,7 @@ GAUGES = {
     "sessions_persistent": "Sessions which outlive their connection",
     "subscriptions": "Subscriptions of all sessions",
     "retained_messages": "Topics with a retained message",
+    "queues": "Durable queues",
     "store_bytes": "Bytes of the store in use",
     "store_map_bytes": "Bytes the store may use before its map grows",
     "resident_memory_bytes": "Resident memory of the broker process",
@@ -76,6 +78,7 @@ class SnapshotCollector(Collector):
             yield CounterMetricFamily(f"queuelake_{name}", text, value=value)
         yield from self._labelled()
         yield from self._timings()
+        yield from queue_families(self._snapshot.queue_metrics)
 
     def _build_info(self) -> Metric:
         compiled = "true" if self._snapshot.compiled else "false"
@@ -101,6 +104,12 @@ class SnapshotCollector(Collector):
         )
         yield _counter(
             "child_restarts", "Child processes started again", "child", snapshot.child_restarts
+        )
+        yield _counter(
+            "webhook_alerts",
+            "Alerts about dead letters, by what became of them",
+            "result",
+            snapshot.webhook_alerts_by_result,
         )
 
     def _timings(self) -> Iterator[Metric]:

@@ -34,8 +34,13 @@ _returned: set[type[msgspec.Struct]] = set()
 def returns(kind: type[msgspec.Struct], *statuses: int) -> dict[int | str, Document]:
     """What a route answers, for the `responses` argument of its decorator."""
     _returned.add(kind)
-    content = {"application/json": {"schema": _reference(kind)}}
+    content = {"application/json": {"schema": reference(kind)}}
     return {status: {"content": content} for status in statuses or (200,)}
+
+
+def reference(kind: type[msgspec.Struct]) -> Document:
+    """A Struct where a schema is meant; one which no route returns is not in the document."""
+    return {"$ref": REF_TEMPLATE.format(name=kind.__name__)}
 
 
 def add_openapi_routes(app: FastAPI) -> None:
@@ -65,10 +70,6 @@ def _document(app: FastAPI) -> Document:
     _, schemas = msgspec.json.schema_components(_returned, ref_template=REF_TEMPLATE)
     document["components"] = {"schemas": schemas, "securitySchemes": KEY_SCHEMES}
     return document
-
-
-def _reference(kind: type[msgspec.Struct]) -> Document:
-    return {"$ref": REF_TEMPLATE.format(name=kind.__name__)}
 
 
 def _page(document: Document) -> str:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 
+from queuelake import control_queues as ops
 from queuelake.apikey import KeyFile
 from queuelake.control import (
     ClientInfo,
@@ -17,6 +18,17 @@ from queuelake.control import (
     MetricsSnapshot,
     Readiness,
     Status,
+)
+from queuelake.control_queues import (
+    ConsumerPage,
+    DeadLetterPage,
+    MessagePage,
+    Purged,
+    QueueConfigured,
+    QueueInfo,
+    QueuePage,
+    QueueStats,
+    Redriven,
 )
 from queuelake.errors import BrokerDownError, QueuelakeError
 
@@ -68,6 +80,58 @@ class Services:
 
     async def disconnect(self, client_id: str) -> None:
         await self._control.call("disconnect", object, {"client_id": client_id})
+
+    # Queues, by their bare name
+
+    async def queues(self, limit: int, cursor: str) -> QueuePage:
+        args: dict[str, object] = {"limit": limit, "cursor": cursor}
+        return await self._control.call(ops.QUEUES, QueuePage, args)
+
+    async def queue(self, name: str) -> QueueInfo:
+        return await self._control.call(ops.QUEUE, QueueInfo, {"name": name})
+
+    async def configure_queue(self, name: str, changes: bytes) -> QueueConfigured:
+        """Change the settings which are in this JSON; a queue which is not there is created."""
+        args: dict[str, object] = {"name": name, "changes": changes}
+        return await self._control.call(ops.QUEUE_CONFIGURE, QueueConfigured, args)
+
+    async def delete_queue(self, name: str) -> None:
+        await self._control.call(ops.QUEUE_DELETE, object, {"name": name})
+
+    async def queue_stats(self, name: str) -> QueueStats:
+        return await self._control.call(ops.QUEUE_STATS, QueueStats, {"name": name})
+
+    async def queue_consumers(self, name: str, limit: int, cursor: str) -> ConsumerPage:
+        args: dict[str, object] = {"name": name, "limit": limit, "cursor": cursor}
+        return await self._control.call(ops.QUEUE_CONSUMERS, ConsumerPage, args)
+
+    async def queue_messages(
+        self, name: str, start: int, limit: int, partition: int | None, cursor: str
+    ) -> MessagePage:
+        """Look at messages from offset `start` on, of one partition or of all."""
+        args: dict[str, object] = {
+            "name": name,
+            "from": start,
+            "limit": limit,
+            "partition": partition,
+            "cursor": cursor,
+        }
+        return await self._control.call(ops.QUEUE_MESSAGES, MessagePage, args)
+
+    async def purge_queue(self, name: str) -> Purged:
+        return await self._control.call(ops.QUEUE_PURGE, Purged, {"name": name})
+
+    async def dead_letters(self, name: str, limit: int, cursor: str) -> DeadLetterPage:
+        args: dict[str, object] = {"name": name, "limit": limit, "cursor": cursor}
+        return await self._control.call(ops.QUEUE_DLQ, DeadLetterPage, args)
+
+    async def retry_dead_letter(self, name: str, message_id: str) -> Redriven:
+        args: dict[str, object] = {"name": name, "id": message_id}
+        return await self._control.call(ops.QUEUE_DLQ_RETRY, Redriven, args)
+
+    async def delete_group(self, name: str, group: str) -> None:
+        args: dict[str, object] = {"name": name, "group": group}
+        await self._control.call(ops.QUEUE_GROUP_DELETE, object, args)
 
     async def _ask_readiness(self) -> Readiness:
         try:

@@ -1,0 +1,73 @@
+"""The metrics of queues: one family for each name, one sample for each queue.
+
+The names are those of the contract, without the prefix of the others. The broker chooses which
+queues a scrape holds; a queue of any name is only ever a label here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from queuelake.control_queues import QueueMetrics
+
+GAUGES = {
+    "depth": "Messages which some group has not settled yet",
+    "in_flight": "Messages delivered and not settled",
+}
+# The field of QueueMetrics, the name of the metric, and what it counts.
+COUNTERS = (
+    ("enqueued", "enqueue", "Messages accepted"),
+    ("dequeued", "dequeue", "Deliveries to consumers, repeated ones too"),
+    ("acked", "ack", "Messages acknowledged by a group"),
+    ("nacked", "nack", "Messages given back with $nack"),
+    ("redelivered", "redelivered", "Deliveries which were not the first"),
+    ("expired", "expired", "Messages which lived longer than their TTL"),
+    ("dropped", "dropped", "Messages deleted unread"),
+)
+
+
+def queue_families(queues: Sequence[QueueMetrics]) -> Iterator[Metric]:
+    for field, text in GAUGES.items():
+        gauge = GaugeMetricFamily(f"mqtt_queue_{field}", text, labels=["queue"])
+        for queue in queues:
+            gauge.add_metric([queue.queue], getattr(queue, field))
+        yield gauge
+    for field, name, text in COUNTERS:
+        counter = CounterMetricFamily(f"mqtt_queue_{name}", text, labels=["queue"])
+        for queue in queues:
+            counter.add_metric([queue.queue], getattr(queue, field))
+        yield counter
+    yield _dead_letters(queues)
+    yield _consumers(queues)
+    yield _latency(queues)
+
+
+def _dead_letters(queues: Sequence[QueueMetrics]) -> Metric:
+    labels = ["queue", "reason"]
+    family = CounterMetricFamily("mqtt_queue_dlq", "Dead letters, by reason", labels=labels)
+    for queue in queues:
+        for reason, count in queue.dead_lettered_by_reason.items():
+            family.add_metric([queue.queue, reason], count)
+    return family
+
+
+def _consumers(queues: Sequence[QueueMetrics]) -> Metric:
+    labels = ["queue", "group"]
+    family = GaugeMetricFamily("mqtt_queue_active_consumers", "Consumers connected", labels=labels)
+    for queue in queues:
+        for group, count in queue.consumers_by_group.items():
+            family.add_metric([queue.queue, group], count)
+    return family
+
+
+def _latency(queues: Sequence[QueueMetrics]) -> Metric:
+    # The family class of the library knows no quantiles.
+    name = "mqtt_queue_delivery_latency_seconds"
+    family = Metric(name, "From publish to first delivery", "summary")
+    for queue in queues:
+        for quantile, value_s in (("0.5", queue.latency_p50_s), ("0.99", queue.latency_p99_s)):
+            if value_s is not None:
+                family.add_sample(name, {"queue": queue.queue, "quantile": quantile}, value_s)
+    return family
