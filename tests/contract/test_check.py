@@ -32,6 +32,8 @@ def one_of_everything() -> Batch:
     batch.put(api.GROUPS, queue_tables.group_key(Q, 1), queue_records.encode(group))
     batch.put(api.LANES, queue_tables.lane_key(Q, 1, 0), queue_tables.lane_state(0, 1))
     batch.put(api.SETTLED, queue_tables.settled_key(Q, 1, 0, 0), b"\1")
+    everybody = queue_tables.settled_key(Q, queue_tables.EVERYBODY, 0, 0)
+    batch.put(api.SETTLED, everybody, b"\1")
     batch.put(api.TALLIES, queue_tables.tally_key(Q, 1, 0, 1), queue_tables.tally(1, 0, 5))
     batch.put(api.DEDUPE, queue_tables.dedupe_key(Q, 100, 1), b"h" * 32)
     return batch

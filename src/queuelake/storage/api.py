@@ -102,7 +102,7 @@ class Batch:
     def trim_chunks(self, queue_id: int, partition: int, upto: int) -> None:
         """Delete the chunks of a partition which end at or below `upto`.
 
-        A commit deletes no more than `queue_space.TRIM_CHUNKS_MAX` of them, oldest first; the
+        A commit deletes no more than `queue_tables.TRIM_CHUNKS_MAX` of them, oldest first; the
         rest goes with the next trims of this partition.
         """
         key = _PARTITION.pack(queue_id, partition)

@@ -16,6 +16,7 @@ from queuelake.storage.queue_rows import owns_chunks, read_chunk, row_chunks
 
 ROWS_AT_START = 200  # a start must not wait for a long queue to be read
 _LAST_KEY = b"\xff" * 511
+_EVERYBODY = queue_tables.EVERYBODY.to_bytes(4, "big")
 _DELAYED_PREFIX = 24  # of a key in DELAYED; the piece follows
 
 
@@ -74,7 +75,9 @@ def _check_queues(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
                 found.append(f"{api.TABLE_NAMES[table]} row {key.hex()} belongs to no queue")
     for table in (api.LANES, api.SETTLED, api.TALLIES):
         for key in islice(view.scan_keys(table, b"", _LAST_KEY), rows_max):
-            if view.get(api.GROUPS, key[:12]) is None and view.get(api.DOOMED, key[:8]) is None:
+            if key[8:12] == _EVERYBODY or view.get(api.DOOMED, key[:8]) is not None:
+                continue
+            if view.get(api.GROUPS, key[:12]) is None:
                 found.append(f"{api.TABLE_NAMES[table]} row {key.hex()} belongs to no group")
 
 

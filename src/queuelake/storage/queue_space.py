@@ -18,6 +18,7 @@ from queuelake.storage.queue_tables import (
     KEY_BYTES_MAX,
     PIECE_BYTES,
     TABLES,
+    TRIM_CHUNKS_MAX,
     chunk_rows,
     doomed_queues,
     first_of,
@@ -25,7 +26,6 @@ from queuelake.storage.queue_tables import (
     read_piece,
 )
 
-TRIM_CHUNKS_MAX: Final = 2000  # for each partition and commit
 MERGE_BYTES_MAX: Final = 1024 * 1024  # for each partition and commit
 _FULL_BYTES: Final = PIECE_BYTES * 7 // 8  # a chunk of this size is left as it is
 

@@ -48,7 +48,9 @@ from queuelake.storage.chunk import (
 
 PIECE_BYTES: Final = 32 * 1024 - 16  # with the head of a page it fills eight pages of LMDB
 PIECE_MAX: Final = 0xFFFF
+TRIM_CHUNKS_MAX: Final = 2000  # for each partition and commit
 HASH_BYTES: Final = 16
+EVERYBODY: Final = 0  # the group number, in SETTLED, of what is gone for all groups
 
 # Everything of a queue but its name and its mark in DOOMED.
 TABLES: Final = (
