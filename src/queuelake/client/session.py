@@ -73,6 +73,8 @@ class Session:
         self.confirm_timeout_s = confirm_timeout_s
         self._delay_s_min = reconnect_delay_s_min
         self._delay_s_max = reconnect_delay_s_max
+        self._delay_s = reconnect_delay_s_min
+        self._adopted_at_s = 0.0
         self._connection: Connection | None = None
         self._reconnecting: asyncio.Task[None] | None = None
         self._failure: QueuelakeError | None = ClientClosedError("the client is not open yet")
@@ -246,6 +248,7 @@ class Session:
 
     def _adopt(self, connection: Connection) -> None:
         self._connection = connection
+        self._adopted_at_s = asyncio.get_running_loop().time()
         for identifier in self._subscribers:
             self._subscribe_on(connection, identifier)
         for outgoing in self._outbox:
@@ -271,11 +274,13 @@ class Session:
         self._reconnecting = asyncio.create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
-        delay_s = self._delay_s_min
+        # A broker which accepts and closes at once is no reason to begin with short delays again.
+        if asyncio.get_running_loop().time() - self._adopted_at_s > self._delay_s:
+            self._delay_s = self._delay_s_min
         while True:
             # Clients of a broker which restarts must not come back in one instant.
-            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
-            delay_s = min(delay_s * RECONNECT_FACTOR, self._delay_s_max)
+            await asyncio.sleep(self._delay_s * random.uniform(0.5, 1.0))
+            self._delay_s = min(self._delay_s * RECONNECT_FACTOR, self._delay_s_max)
             connection = Connection(self.endpoint, self._on_message, self._on_lost)
             try:
                 await connection.open()
