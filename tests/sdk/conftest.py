@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from queuelake.client import Client
-from tests.harness.broker import Broker
+from tests.conftest import BrokerFactory
+from tests.crash.ports import free_port
+from tests.harness.broker import Broker, BrokerProcess
 
 
 @pytest.fixture
@@ -28,3 +30,9 @@ async def other(broker: Broker) -> AsyncIterator[Client]:
     """A second client of the same broker."""
     async with Client(broker.host, broker.mqtt_port) as opened:
         yield opened
+
+
+@pytest.fixture
+def crashing(fresh_broker: BrokerFactory) -> BrokerProcess:
+    """A broker which keeps its port when it is started again."""
+    return fresh_broker({"listeners.mqtt.port": free_port()})

@@ -8,17 +8,9 @@ import pytest
 
 from queuelake.client import Client, ConfirmTimeoutError
 from queuelake.errors import BannedError, NotAuthorizedError
-from tests.conftest import BrokerFactory
-from tests.crash.ports import free_port
 from tests.harness.broker import BrokerProcess
 
 WAIT_S = 30.0
-
-
-@pytest.fixture
-def crashing(fresh_broker: BrokerFactory) -> BrokerProcess:
-    """A broker which keeps its port when it is started again."""
-    return fresh_broker({"listeners.mqtt.port": free_port()})
 
 
 def client_of(broker: BrokerProcess, **fields: object) -> Client:
