@@ -1,4 +1,4 @@
-"""The space of queues is freed: trimmed, merged, swept, and refused when there is no more."""
+"""The space of queues is freed: trimmed, swept, and refused when there is no more."""
 
 from __future__ import annotations
 
@@ -78,61 +78,11 @@ def test_a_chunk_can_be_deleted_and_written_anew_in_one_commit(store: Store) -> 
     assert count(store, api.CHUNKS) == 2
 
 
-def merge(store: Store, first: int, last: int) -> None:
-    batch = Batch()
-    batch.merge_chunks(Q, P, first, last)
-    assert not batch.is_empty()
-    store.commit(batch)
-
-
-def test_small_chunks_are_joined_and_read_as_before(store: Store) -> None:
-    for seq in range(1, 101):
-        put(store, seq, [record(seq, size=KIB)])
-    before = [(one.seq, one.payload) for one in everything(store)]
-    merge(store, 1, 50)
-    assert firsts(store) == [1, 32, *range(51, 101)]
-    merge(store, 51, 100)
-    assert firsts(store) == [1, 32, 63, 94], "the small chunk at the end of the last merge too"
-    assert [(one.seq, one.payload) for one in everything(store)] == before
-
-
-def test_full_chunks_long_messages_and_gaps_are_left_alone(store: Store) -> None:
-    put(store, 1, [record(n, size=KIB) for n in range(31)])
-    put(store, 32, [record(32)])
-    put(store, 33, [record(33, size=100 * KIB)])
-    put(store, 34, [record(34)])
-    put(store, 40, [record(40)])
-    merge(store, 1, 40)
-    assert firsts(store) == [1, 32, 33, 34, 40]
-    assert len(everything(store)) == 35
-
-
-def test_a_merge_does_not_reach_into_other_partitions(store: Store) -> None:
-    put(store, 1, [record(1)], part=P - 1)
-    put(store, 2, [record(2)], part=P + 1)
-    put(store, 2, [record(2)])
-    merge(store, 1, 10)
-    assert count(store, api.CHUNKS) == 3
-
-
-def test_a_merge_reads_no_more_than_its_share(store: Store) -> None:
-    batch = Batch()
-    for seq in range(1, 201):
-        put_chunk(batch, Q, P, seq, [record(seq, size=20 * KIB)])
-    for seq in range(201, 210):
-        put_chunk(batch, Q, P, seq, [record(seq)])
-    store.commit(batch)
-    merge(store, 1, 300)
-    assert len(firsts(store)) == 209, "none of the long ones fit together, and it ended there"
-
-
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
 )
-@given(steps=st.lists(st.tuples(st.sampled_from("ppptmmg"), st.integers(1, 40)), max_size=30))
-def test_nothing_is_lost_by_any_puts_trims_and_merges(
-    store: Store, steps: list[tuple[str, int]]
-) -> None:
+@given(steps=st.lists(st.tuples(st.sampled_from("ppptcg"), st.integers(1, 40)), max_size=30))
+def test_nothing_is_lost_by_any_puts_and_trims(store: Store, steps: list[tuple[str, int]]) -> None:
     trim(store, 1 << 40)
     stored: dict[int, bytes] = {}
     seq, low = 1, 0
@@ -145,8 +95,7 @@ def test_nothing_is_lost_by_any_puts_trims_and_merges(
         elif step == "t":
             low = max(low, seq - number)
             trim(store, low)
-        elif step == "m":
-            merge(store, max(1, seq - 3 * number), max(1, seq - number // 2))
+        elif step == "c":
             with store.view() as view:
                 assert [line for line in problems(view, 1000) if "no queue" not in line] == []
         else:

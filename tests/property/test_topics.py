@@ -131,6 +131,7 @@ class RouterAgainstMatching(RuleBasedStateMachine):
             retain_as_published,
             subscription_id,
             shared,
+            [],
         )
         self.router.add(subscription)
         self.model[number + 1, shared or topic_filter] = subscription
@@ -147,7 +148,7 @@ class RouterAgainstMatching(RuleBasedStateMachine):
         for given_shared in (b"", shared):
             if (number + 1, given_shared or topic_filter) not in self.model:
                 session = self.sessions[number]
-                missing = Subscription(session, topic_filter, 0, False, False, 0, given_shared)
+                missing = Subscription(session, topic_filter, 0, False, False, 0, given_shared, [])
                 self.router.remove(missing)
         assert self.router.group(topic_filter, shared) is None
 

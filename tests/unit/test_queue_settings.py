@@ -203,7 +203,7 @@ def test_dead_letters_are_never_given_up() -> None:
     ("tree", "blocks"),
     [
         ({"ordering": "strict", "partitions": 1}, policies.BLOCKS_PARTITION),
-        ({"ordering": "none"}, policies.BLOCKS_KEY),
+        ({"ordering": "none"}, policies.BLOCKS_NOTHING),
         ({"retry_blocks": "none"}, policies.BLOCKS_NOTHING),
         ({"ordering": "strict", "partitions": 1, "retry_blocks": "key"}, policies.BLOCKS_KEY),
     ],

@@ -22,6 +22,9 @@ from queuelake.broker.connection import Connection
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.limits import TokenBucket
 from queuelake.broker.metrics import Metrics
+from queuelake.broker.queues.registry import Queues
+from queuelake.broker.queues.subscribing import client_left, client_resumed
+from queuelake.broker.queues.upkeep import QueueUpkeep
 from queuelake.broker.retained import Retained
 from queuelake.broker.router import Router
 from queuelake.broker.runner import Runner
@@ -81,8 +84,10 @@ class Broker:
         self.runner.on_rollback = self._restore_retained
         self.retained = Retained(RETAINED_MEMORY_BYTES, self._load_retained)
         self.router = Router(settings.limits.route_cache_entries_max)
+        self.queues = Queues(store, self.runner, self.router, self.clock, settings.queues)
+        self.queue_upkeep = QueueUpkeep(self.queues, self.timers)
         self.delivery = Delivery(
-            self.router, self.retained, self.runner, self.metrics, settings.limits
+            self.router, self.retained, self.runner, self.queues, self.metrics, settings.limits
         )
         self.sessions = Sessions(
             store, self.runner, self.delivery, self.clock, self.timers, settings.mqtt.inflight_max
@@ -104,6 +109,8 @@ class Broker:
                 self.retained.set(records.retained_message(value), 0)
                 self.retained.shrink(0)
         self.sessions.load()
+        self.queues.load(self.sessions.new_id())
+        self.queue_upkeep.start()
         self.wills.load(self.store)
         self._turn()
         self.timers.arm(self.clock.now_ms() + EXPIRED_RETAINED_EVERY_MS, self._drop_expired)
@@ -211,6 +218,7 @@ class Broker:
         connection.seen_ms = now_ms
         connection.connected_ms = now_ms
         connection.deadlines.logged_in(now_ms, identity.expires_at)
+        client_resumed(self.queues, session)
         self.runner.touch(session)
         log.debug("%r connected from %s", session.client_id, connection.peer_ip)
 
@@ -225,6 +233,7 @@ class Broker:
             self.wills.cancel(session)
         else:
             self.wills.connection_lost(session, now_ms)
+        client_left(self.queues, session)
         self.sessions.close(session, now_ms)
         log.debug("%r left: %s", session.client_id, why)
 

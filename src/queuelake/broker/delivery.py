@@ -11,10 +11,13 @@ from typing import final
 
 from queuelake.broker.line import Outgoing
 from queuelake.broker.metrics import Metrics
+from queuelake.broker.queues.publishing import publish as publish_to_queue
+from queuelake.broker.queues.registry import Queues
 from queuelake.broker.retained import Retained
-from queuelake.broker.router import Router
+from queuelake.broker.router import Capture, Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session, Subscription
+from queuelake.names import PREFIX as QUEUE_PREFIX
 from queuelake.protocol.message import RETAIN_FLAG, Message, encode_ids
 from queuelake.settings import Limits
 
@@ -30,7 +33,9 @@ class Delivery:
         "_queued_bytes_max",
         "_queued_max",
         "_retained_max",
+        "queues",
         "refused",
+        "refused_because",
         "retained",
         "router",
         "runner",
@@ -38,11 +43,18 @@ class Delivery:
     )
 
     def __init__(
-        self, router: Router, retained: Retained, runner: Runner, metrics: Metrics, limits: Limits
+        self,
+        router: Router,
+        retained: Retained,
+        runner: Runner,
+        queues: Queues,
+        metrics: Metrics,
+        limits: Limits,
     ) -> None:
         self.router: Router = router
         self.retained: Retained = retained
         self.runner: Runner = runner
+        self.queues: Queues = queues
         self._metrics: Metrics = metrics
         self._memory_max: int = limits.memory_bytes_per_client_max
         self._queued_max: int = limits.queued_messages_per_client_max
@@ -53,12 +65,16 @@ class Delivery:
         # What the last publish did; read by the caller right after it.
         self.stored: bool = False  # something of it is part of the commit group
         self.refused: int = 0  # sessions whose limit it exceeded
+        self.refused_because: int = 0  # the reason why a queue refused it
 
     def publish(self, message: Message, publisher: Session | None) -> int:
         """Put the message in line for every subscriber; returns how many there are."""
         self._insist = publisher is None
         self.stored = False
         self.refused = 0
+        self.refused_because = 0
+        if message.topic.startswith(QUEUE_PREFIX):
+            return self._enqueue(message, publisher)
         route = self.router.route(message.topic)
         count = 0
         for target in route.targets:
@@ -76,9 +92,37 @@ class Delivery:
             if member is not None:
                 self._offer_shared(member, message)
                 count += 1
+        for capture in route.captures:
+            count += 1
+            self._capture(capture, message)
         if message.retain:
             self._retain(message)
         return count
+
+    def _enqueue(self, message: Message, publisher: Session | None) -> int:
+        """A message for a queue, or an order to one: no session gets it by its topic."""
+        self.refused_because = publish_to_queue(self.queues, message, publisher)
+        self.stored = self.queues.durable
+        if self._insist and not self.refused_because:
+            self.runner.if_failed(lambda: self._enqueue_again(message))
+        return 1
+
+    def _enqueue_again(self, message: Message) -> None:
+        self._insist = True
+        self._enqueue(message, None)
+
+    def _capture(self, capture: Capture, message: Message) -> None:
+        reason = capture.capture(message)
+        if reason:
+            self.refused_because = reason
+            return
+        self.stored = True
+        if self._insist:
+            self.runner.if_failed(lambda: self._capture_again(capture, message))
+
+    def _capture_again(self, capture: Capture, message: Message) -> None:
+        self._insist = True
+        self._capture(capture, message)
 
     def hand_on(self, member: Subscription, message: Message, acknowledged: bool) -> None:
         """A message of a shared subscription leaves a session which has ended."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
 from queuelake.broker.line import Outgoing
+from queuelake.broker.participant import Participant
 from queuelake.broker.session import Session
 from queuelake.protocol.message import Message
 from queuelake.storage import api, records
@@ -29,6 +30,7 @@ class Group:
         "holders",
         "marks",
         "messages",
+        "participants",
         "received",
         "retained",
         "sessions",
@@ -40,6 +42,7 @@ class Group:
         self.received: list[tuple[Session, int]] = []  # QoS 2 packet ids whose PUBREC waits
         self.sessions: list[Session] = []  # those with new entries in `storing`
         self.cursors: list[Session] = []  # those whose cursor changed
+        self.participants: list[Participant] = []
         self.holders: list[Connection] = []  # connections with answers held back
         self.retained: list[bytes] = []  # topics whose retained message changed
         self.after: list[Callable[[], None]] = []  # called when durable
@@ -50,6 +53,7 @@ class Group:
     def is_empty(self) -> bool:
         return (
             not self.messages
+            and not self.participants
             and not self.cursors
             and not self.holders
             and not self.after
@@ -59,6 +63,8 @@ class Group:
     def seal(self, next_chunk: int) -> int:
         """Turn what was collected into rows of the batch; returns the next free chunk id."""
         batch = self.batch
+        for participant in self.participants:
+            participant.write(batch)
         if self.messages:
             self._leave_out_ended()
             writer = ChunkWriter(batch, next_chunk)

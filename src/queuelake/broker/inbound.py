@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from queuelake.broker.session import Session
+from queuelake.broker.session import PACKET_ID_MAX, Session
 from queuelake.errors import PeerError, ProtocolViolationError
 from queuelake.protocol import encoder, packets, reasons
 from queuelake.protocol.message import PACKET_IDS, Message
@@ -63,28 +63,37 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
     durable = delivery.stored
     if durable:
         connection.throttle.unconfirmed(len(packet.body))
-    if qos == 0:
-        return
-    if qos == 1:
+    if delivery.refused_because:
+        _answer_queue(connection, packet, delivery.refused_because, session)
+    elif qos:
+        _confirm(connection, packet, session, count, durable)
+
+
+def _confirm(
+    connection: Connection, packet: Publish, session: Session, count: int, durable: bool
+) -> None:
+    """PUBACK or PUBREC for a message which `count` receivers get."""
+    packet_id = packet.packet_id
+    if packet.qos == 1:
         head = encoder.PUBACK_HEAD
     else:
         head = encoder.PUBREC_HEAD
-        session.inbound.add(packet.packet_id)
+        session.inbound.add(packet_id)
         if session.persistent:
             connection.runner.store_cursor(session)
             durable = True
         if durable:
-            connection.runner.group.received.append((session, packet.packet_id))
-    if count or message.retain or connection.version != V5:
+            connection.runner.group.received.append((session, packet_id))
+    if count or packet.retain or connection.version != V5:
+        delivery = connection.delivery
         if count and delivery.refused == count and not delivery.stored and connection.version == V5:
-            session.inbound.discard(packet.packet_id)
+            session.inbound.discard(packet_id)
             _answer_refused(connection, packet, reasons.QUOTA_EXCEEDED)
             return
-        connection.answer(head + PACKET_IDS[packet.packet_id], durable)
+        connection.answer(head + PACKET_IDS[packet_id], durable)
     else:
         kind = head[0] >> 4
-        no_one = reasons.NO_MATCHING_SUBSCRIBERS
-        connection.answer(encoder.ack(kind, packet.packet_id, no_one), durable)
+        connection.answer(encoder.ack(kind, packet_id, reasons.NO_MATCHING_SUBSCRIBERS), durable)
 
 
 def _refusal(connection: Connection, packet: Publish, topic: bytes, session: Session) -> int:
@@ -115,6 +124,21 @@ def _answer_refused(connection: Connection, packet: Publish, reason: int) -> Non
     if connection.version != V5:
         reason = 0  # 3.1.1 has no way to say it: acknowledge, do not deliver
     problem = _PROBLEMS.get(reason, "") if connection.request_problem else ""
+    connection.answer(_refused(connection, kind, packet.packet_id, reason, problem), False)
+
+
+def _answer_queue(connection: Connection, packet: Publish, reason: int, session: Session) -> None:
+    """A queue said no; an answer below 0x80 is no refusal, but not plain success either."""
+    if reason >= 0x80:
+        connection.metrics.publish_refused += 1
+    if packet.qos == 0:
+        return
+    kind = packets.PUBACK if packet.qos == 1 else packets.PUBREC
+    if packet.qos == 2 and reason < 0x80:
+        session.inbound.add(packet.packet_id)
+    if connection.version != V5:
+        reason = 0
+    problem = connection.delivery.queues.problem if connection.request_problem else ""
     connection.answer(_refused(connection, kind, packet.packet_id, reason, problem), False)
 
 
@@ -162,7 +186,9 @@ def on_ack(connection: Connection, packet: Ack) -> None:
         raise ProtocolViolationError("acknowledgement before CONNECT")
     kind = packet.kind
     packet_id = packet.packet_id
-    if kind == packets.PUBACK:
+    if packet_id > PACKET_ID_MAX and kind != packets.PUBREL:
+        _on_delivery_ack(connection, session, packet)
+    elif kind == packets.PUBACK:
         if session.on_puback(packet_id):
             _settled(connection, session)
     elif kind == packets.PUBREC:
@@ -177,6 +203,25 @@ def on_ack(connection: Connection, packet: Ack) -> None:
     else:
         reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
         connection.answer(encoder.ack(packets.PUBCOMP, packet_id, reason), False)
+
+
+def _on_delivery_ack(connection: Connection, session: Session, packet: Ack) -> None:
+    """The answer to a delivery of a queue; one which came before a takeover means nothing now."""
+    deliveries = session.deliveries
+    packet_id = packet.packet_id
+    if packet.kind == packets.PUBREC and packet.reason < 0x80:
+        if deliveries is not None and deliveries.on_pubrec(packet_id):
+            connection.answer(encoder.PUBREL_HEAD + PACKET_IDS[packet_id], False)
+            return
+        reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
+        connection.answer(encoder.ack(packets.PUBREL, packet_id, reason), False)
+    elif deliveries is not None:
+        if packet.kind == packets.PUBCOMP:
+            deliveries.on_pubcomp(packet_id)
+        else:
+            deliveries.on_ack(packet_id, packet.reason)
+        if deliveries.has_waiting():
+            connection.runner.touch(session)
 
 
 def _on_pubrec(connection: Connection, session: Session, packet: Ack) -> None:

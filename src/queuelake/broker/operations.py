@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import bisect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from queuelake import __version__
 from queuelake.broker import metrics as broker_metrics
 from queuelake.broker.connection import Connection
 from queuelake.broker.core import Broker
+from queuelake.broker.queue_census import QueueCensus
+from queuelake.broker.queue_operations import Operation, QueueOperations
 from queuelake.broker.session import Session
 from queuelake.control import (
     ClientInfo,
@@ -25,8 +27,6 @@ from queuelake.protocol import reasons
 from queuelake.protocol import wire as hot_module
 
 PAGE_ITEMS_MAX = 10_000
-
-Operation = Callable[[dict[str, object]], object]
 
 
 def is_compiled() -> bool:
@@ -43,6 +43,8 @@ class Operations:
         self._broker = broker
         self._addresses = addresses
         self._child_restarts = child_restarts
+        self._queue_operations = QueueOperations(broker.queues)
+        self._census = QueueCensus(broker.queues)
         self.admin_started = asyncio.Event()
 
     def table(self) -> dict[str, Operation]:
@@ -54,6 +56,7 @@ class Operations:
             "client": self.client,
             "disconnect": self.disconnect,
             "child_started": self.child_started,
+            **self._queue_operations.table(),
         }
 
     def child_started(self, args: dict[str, object]) -> bool:
@@ -114,7 +117,16 @@ class Operations:
             store_map_bytes=mapped,
             resident_memory_bytes=_resident_bytes(),
             child_restarts=dict(self._child_restarts),
+            queues=self._census.count(),
+            queue_metrics=self._census.metrics(),
+            webhook_alerts_by_result=self._alerts(),
         )
+
+    def _alerts(self) -> dict[str, int]:
+        alerts = self._broker.queues.alerts
+        if alerts is None:
+            return {}
+        return {"sent": alerts.sent, "failed": alerts.failed, "dropped": alerts.dropped}
 
     def clients(self, args: dict[str, object]) -> ClientPage:
         limit, cursor = args.get("limit", 100), args.get("cursor", "")

@@ -7,10 +7,13 @@ publish costs one dict lookup, however many subscriptions there are.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Final, final
 
+from mypy_extensions import trait
+
 from queuelake.broker.session import Session, Subscription
-from queuelake.protocol.message import encode_ids
+from queuelake.protocol.message import Message, encode_ids
 from queuelake.protocol.topics import has_wildcard
 
 CACHED_TOPIC_BYTES_MAX: Final = 512
@@ -77,29 +80,44 @@ class SharedGroup:
         return busy if busy is not None else absent
 
 
+@trait
+class Capture:
+    """Something besides sessions which gets every message of a topic filter."""
+
+    topic_filter: bytes
+
+    @abstractmethod
+    def capture(self, message: Message) -> int:
+        """Take a message; returns 0, or the MQTT reason why it is refused."""
+
+
 @final
 class Route:
     """Who gets a message of one topic."""
 
-    __slots__ = ("groups", "targets")
+    __slots__ = ("captures", "groups", "targets")
 
-    def __init__(self, targets: list[Target], groups: list[SharedGroup]) -> None:
+    def __init__(
+        self, targets: list[Target], groups: list[SharedGroup], captures: list[Capture]
+    ) -> None:
         self.targets: list[Target] = targets
         self.groups: list[SharedGroup] = groups
+        self.captures: list[Capture] = captures
 
 
 @final
 class _Leaf:
     """The subscriptions of one filter."""
 
-    __slots__ = ("groups", "subscriptions")
+    __slots__ = ("captures", "groups", "subscriptions")
 
     def __init__(self) -> None:
+        self.captures: list[Capture] | None = None
         self.subscriptions: dict[int, Subscription] = {}  # by session id
         self.groups: dict[bytes, SharedGroup] | None = None  # by the whole shared filter
 
     def is_empty(self) -> bool:
-        return not self.subscriptions and not self.groups
+        return not self.subscriptions and not self.groups and not self.captures
 
 
 @final
@@ -179,6 +197,22 @@ class Router:
             self._prune(topic_filter)
         self._invalidate(topic_filter)
 
+    def bind(self, capture: Capture) -> None:
+        """Let something capture the messages of its filter."""
+        leaf = self._leaf(capture.topic_filter)
+        if leaf.captures is None:
+            leaf.captures = []
+        leaf.captures.append(capture)
+        self._invalidate(capture.topic_filter)
+
+    def unbind(self, capture: Capture) -> None:
+        leaf = self._leaf(capture.topic_filter)
+        if leaf.captures is not None:
+            leaf.captures = [one for one in leaf.captures if one is not capture]
+        if leaf.is_empty():
+            self._prune(capture.topic_filter)
+        self._invalidate(capture.topic_filter)
+
     def group(self, topic_filter: bytes, shared: bytes) -> SharedGroup | None:
         leaf = self._leaf(topic_filter)
         found = leaf.groups.get(shared) if leaf.groups is not None else None
@@ -239,7 +273,10 @@ class Router:
             _collect(self._root, topic.split(b"/"), 0, topic[:1] != b"$", leaves)
         by_session: dict[int, list[Subscription]] = {}
         groups: list[SharedGroup] = []
+        captures: list[Capture] = []
         for leaf in leaves:
+            if leaf.captures:
+                captures.extend(leaf.captures)
             for session_id, subscription in leaf.subscriptions.items():
                 found = by_session.get(session_id)
                 if found is None:
@@ -248,7 +285,9 @@ class Router:
                     found.append(subscription)
             if leaf.groups is not None:
                 groups.extend(leaf.groups.values())
-        return Route([Target(found[0].session, found) for found in by_session.values()], groups)
+        return Route(
+            [Target(found[0].session, found) for found in by_session.values()], groups, captures
+        )
 
 
 def _collect(

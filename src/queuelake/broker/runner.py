@@ -25,6 +25,7 @@ from queuelake.broker.committer import Committer
 from queuelake.broker.group import Group
 from queuelake.broker.line import Outgoing
 from queuelake.broker.metrics import Metrics
+from queuelake.broker.participant import Participant
 from queuelake.broker.session import Session
 from queuelake.protocol import reasons
 from queuelake.protocol.message import Message
@@ -55,6 +56,7 @@ class Runner:
         "_sealed",
         "_sealed_at",
         "_store",
+        "_turns",
         "_woken",
         "dirty",
         "durable",
@@ -87,6 +89,7 @@ class Runner:
         self.dirty: list[Session] = []  # sessions with messages to send
         self.writers: list[Connection] = []  # connections with bytes to write
         self.on_rollback: Callable[[list[bytes]], None] | None = None
+        self._turns: list[Participant] = []  # those which want to act
         self._woken: bool = False
         self._retry: bool = False
         self._sealed: Group | None = None
@@ -188,6 +191,20 @@ class Runner:
         """Call back when the group being collected could not be stored and was rolled back."""
         self.group.again.append(action)
 
+    def want_turn(self, participant: Participant) -> None:
+        """Let a participant act at the end of this turn of the loop, once."""
+        if not participant.waiting:
+            participant.waiting = True
+            self._turns.append(participant)
+            self.wake()
+
+    def take_part(self, participant: Participant) -> None:
+        """The participant has something to write with the group being collected."""
+        if participant.group != self.number:
+            participant.group = self.number
+            self.group.participants.append(participant)
+            self.wake()
+
     def has_work(self) -> bool:
         return self._sealed is not None or not self.group.is_empty()
 
@@ -195,9 +212,22 @@ class Runner:
 
     def _tick(self) -> None:
         self._woken = False
+        if self._turns:
+            self._act()
         self._send()
         if self._sealed is None and not self.group.is_empty() and not self._retry:
             self._seal()
+
+    def _act(self) -> None:
+        now_ms = self._clock.now_ms()
+        turns = self._turns
+        self._turns = []
+        for participant in turns:
+            participant.waiting = False
+            try:
+                participant.act(now_ms)
+            except Exception:  # what is wrong with one must not stop the others
+                log.exception("acting")
 
     def _send(self) -> None:
         now_ms = self._clock.now_ms()
@@ -286,6 +316,10 @@ class Runner:
             session.sealed = None
             session.on_durable(seq, size)
             self.touch(session)
+        if group.participants:
+            now_ms = self._clock.now_ms()
+            for participant in group.participants:
+                participant.stored(now_ms)
         for action in group.after:
             action()
 
@@ -309,6 +343,8 @@ class Runner:
             self._keep_state(group)
             retained.extend(group.retained)
             self.group.after.extend(group.after)
+            for participant in group.participants:
+                participant.rolled_back()
         for group in (sealed, collected):
             for connection in group.holders:
                 connection.fail_held()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from queuelake.broker.deliveries import Deliveries
 from queuelake.broker.line import Line, Outgoing
 from queuelake.protocol.encoder import PUBREL_HEAD
 from queuelake.protocol.message import DUP_FLAG, FIRST_BYTE, PACKET_IDS, RETAIN_FLAG, Message
@@ -24,8 +25,10 @@ from queuelake.protocol.properties import TOPIC_ALIAS, write_number
 
 if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
+    from queuelake.broker.queues.subscriber import Subscriber
 
-PACKET_ID_MAX: Final = 65535
+PACKET_ID_MAX: Final = 32767  # those above belong to deliveries of queues
+WINDOW_MAX: Final = 65535
 REFILL_BELOW_BYTES: Final = 128 * 1024  # sixteen entries may be sixteen times 10 MB
 
 
@@ -41,6 +44,7 @@ class Subscription:
         "shared",
         "subscription_id",
         "topic_filter",
+        "user",
     )
 
     def __init__(
@@ -52,6 +56,7 @@ class Subscription:
         retain_as_published: bool,
         subscription_id: int,
         shared: bytes,
+        user: list[tuple[bytes, bytes]],
     ) -> None:
         self.session: Session = session
         self.topic_filter: bytes = topic_filter  # without `$share/{group}/`
@@ -60,6 +65,7 @@ class Subscription:
         self.retain_as_published: bool = retain_as_published
         self.subscription_id: int = subscription_id  # 0: none
         self.shared: bytes = shared  # the whole `$share/...` filter, or empty
+        self.user: list[tuple[bytes, bytes]] = user  # user properties of the SUBSCRIBE
 
 
 @final
@@ -71,7 +77,9 @@ class Session:
         "alias_max",
         "client_id",
         "connection",
+        "consumers",
         "cursor_dirty",
+        "deliveries",
         "dirty",
         "disconnected_ms",
         "dropped",
@@ -113,8 +121,10 @@ class Session:
         self.disconnected_ms: int = 0
         self.subscriptions: dict[bytes, Subscription] = {}  # by the filter as subscribed
         self.inbound: set[int] = set()  # QoS 2 packet ids received and not yet released
+        self.consumers: list[Subscriber] = []  # of queues
+        self.deliveries: Deliveries | None = None
         # What the connected client asked for.
-        self.window: int = PACKET_ID_MAX
+        self.window: int = WINDOW_MAX
         self.packet_size_max: int = 0
         self.alias_max: int = 0
         self._aliases: dict[bytes, int] | None = None
@@ -164,6 +174,7 @@ class Session:
         self.queue.clear()
         self.express.clear()
         self.inflight.clear()
+        self.deliveries = None
         self.memory_bytes = 0
         self.tail_seq = self.settled_seq if self.persistent else self.next_seq - 1
 
@@ -248,6 +259,8 @@ class Session:
         queue = self.queue
         express = self.express
         inflight = self.inflight
+        deliveries = self.deliveries
+        window = self.window - (len(deliveries.inflight) if deliveries is not None else 0)
         while not queue.is_empty():
             entry = queue.first()
             seq = entry.seq
@@ -255,7 +268,7 @@ class Session:
                 self._send(express.take_first(), 0, out, now_ms, sent)
                 continue
             packet_id = (seq - 1) % PACKET_ID_MAX + 1
-            if seq > self.durable_seq or len(inflight) >= self.window:
+            if seq > self.durable_seq or len(inflight) >= window:
                 break
             if packet_id in inflight:
                 self.stuck_id = packet_id
@@ -271,6 +284,8 @@ class Session:
                     self.sent_seq = seq
         while not express.is_empty():
             self._send(express.take_first(), 0, out, now_ms, sent)
+        if deliveries is not None and deliveries.has_waiting():
+            deliveries.pump(self, out, now_ms, sent)
 
     def _send(
         self, entry: Outgoing, packet_id: int, out: list[bytes], now_ms: int, sent: list[int]

@@ -9,6 +9,7 @@ from typing import final
 from queuelake.broker.clock import Clock, Timer, TimerWheel
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.line import Outgoing
+from queuelake.broker.queues.subscribing import is_queue_filter
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session, Subscription
 from queuelake.protocol.message import Message
@@ -74,6 +75,7 @@ class Sessions:
                 session,
                 SubscribeItem(item.topic_filter, item.qos, item.no_local, item.retain_as_published),
                 item.subscription_id,
+                item.user,
             )
         cursor_row = view.get(api.CURSORS, key)
         if cursor_row is not None:
@@ -145,7 +147,8 @@ class Sessions:
         if timer is not None:
             timer.cancel()
         for subscription in session.subscriptions.values():
-            self._router.remove(subscription)
+            if not is_queue_filter(subscription.topic_filter):
+                self._router.remove(subscription)
         if any(is_shared(topic_filter) for topic_filter in session.subscriptions):
             self._redistribute(session)
         if session.persistent:
@@ -205,11 +208,15 @@ class Sessions:
     # Subscriptions
 
     def subscribe(
-        self, session: Session, item: SubscribeItem, subscription_id: int
+        self,
+        session: Session,
+        item: SubscribeItem,
+        subscription_id: int,
+        user: list[tuple[bytes, bytes]],
     ) -> tuple[Subscription, bool]:
         """Add or replace a subscription; tells whether it is new."""
         is_new = item.topic_filter not in session.subscriptions
-        subscription = self._subscribe(session, item, subscription_id)
+        subscription = self._subscribe(session, item, subscription_id, user)
         if session.persistent:
             self._runner.put(
                 api.SUBSCRIPTIONS,
@@ -221,13 +228,18 @@ class Sessions:
                         item.no_local,
                         item.retain_as_published,
                         subscription_id,
+                        subscription.user,
                     )
                 ),
             )
         return subscription, is_new
 
     def _subscribe(
-        self, session: Session, item: SubscribeItem, subscription_id: int
+        self,
+        session: Session,
+        item: SubscribeItem,
+        subscription_id: int,
+        user: list[tuple[bytes, bytes]],
     ) -> Subscription:
         shared = item.topic_filter if is_shared(item.topic_filter) else b""
         subscription = Subscription(
@@ -238,16 +250,19 @@ class Sessions:
             item.retain_as_published,
             subscription_id,
             shared,
+            user if is_queue_filter(item.topic_filter) else [],
         )
         session.subscriptions[item.topic_filter] = subscription
-        self._router.add(subscription)
+        if not is_queue_filter(item.topic_filter):
+            self._router.add(subscription)
         return subscription
 
     def unsubscribe(self, session: Session, topic_filter: bytes) -> bool:
         subscription = session.subscriptions.pop(topic_filter, None)
         if subscription is None:
             return False
-        self._router.remove(subscription)
+        if not is_queue_filter(topic_filter):
+            self._router.remove(subscription)
         if session.persistent:
             self._runner.delete(
                 api.SUBSCRIPTIONS, records.subscription_key(session.id, topic_filter)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from queuelake.broker.delivery import Delivery
+from queuelake.broker.queues import subscribing as queue_subscribing
+from queuelake.broker.queues.subscribing import is_queue_filter
 from queuelake.broker.session import Session, Subscription
-from queuelake.errors import PeerError, ProtocolViolationError
+from queuelake.errors import PeerError, ProtocolViolationError, RefusedError
 from queuelake.protocol import encoder, reasons
 from queuelake.protocol.packets import V5, Subscribe, SubscribeItem, Unsubscribe
 from queuelake.protocol.topics import filter_problem, has_wildcard, is_shared, split_shared
@@ -27,6 +29,7 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
     broker = connection.broker
     codes = bytearray()
     problems: list[str] = []
+    joined = False
     wanted: list[bytes] = []  # filters whose retained messages are to follow
     for item in packet.items:
         code, problem = _check(connection, session, item)
@@ -34,17 +37,22 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
             problems.append(problem)
             if code == reasons.TOPIC_FILTER_INVALID and connection.version != V5:
                 raise ProtocolViolationError(problem)
+        elif is_queue_filter(item.topic_filter):
+            code, problem = _join(connection, session, item, packet)
+            joined = joined or code < 0x80
+            if problem:
+                problems.append(problem)
         else:
             item.qos = code
-            _, is_new = broker.sessions.subscribe(session, item, packet.subscription_id)
+            _, is_new = broker.sessions.subscribe(session, item, packet.subscription_id, [])
             if item.retain_handling == 0 or (item.retain_handling == 1 and is_new):
                 wanted.append(item.topic_filter)
         codes.append(code)
     problem = "; ".join(problems) if connection.request_problem else ""
     words = encoder.suback(connection.version, packet.packet_id, bytes(codes), problem)
     bare = encoder.suback(connection.version, packet.packet_id, bytes(codes))
-    _answer(connection, session, connection.told(words, bare))
-    if session.persistent:
+    _answer(connection, session, connection.told(words, bare), session.persistent or joined)
+    if session.persistent or joined:
         session.gate = connection.runner.number  # retained messages come behind SUBACK
     now_ms = broker.clock.now_ms()
     for topic_filter in wanted:
@@ -52,6 +60,27 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
             if connection.feed is None:
                 connection.feed = RetainedFeed(broker.delivery, session)
             connection.feed.add(session.subscriptions[topic_filter], now_ms)
+
+
+def _join(
+    connection: Connection, session: Session, item: SubscribeItem, packet: Subscribe
+) -> tuple[int, str]:
+    """Subscribe to a queue: the granted QoS, or a refusal and why."""
+    broker = connection.broker
+    former = session.subscriptions.get(item.topic_filter)
+    subscription, _ = broker.sessions.subscribe(session, item, packet.subscription_id, packet.user)
+    try:
+        queue_subscribing.subscribe(broker.queues, subscription)
+    except RefusedError as error:
+        if former is None:
+            broker.sessions.unsubscribe(session, item.topic_filter)
+        else:
+            session.subscriptions[item.topic_filter] = former
+        reason = error.reason_code
+        if reason == reasons.IMPLEMENTATION_SPECIFIC_ERROR or connection.version != V5:
+            return (reason if connection.version == V5 else 0x80), str(error)
+        return reason, str(error)
+    return item.qos, ""
 
 
 @final
@@ -108,6 +137,9 @@ def _check(connection: Connection, session: Session, item: SubscribeItem) -> tup
     inner = topic_filter
     if is_shared(topic_filter):
         _, inner = split_shared(topic_filter)
+        if is_queue_filter(inner):
+            problem = f"{name!r}: a queue is shared by its consumer groups, not by $share"
+            return reasons.TOPIC_FILTER_INVALID, problem
         if not inner:
             return reasons.TOPIC_FILTER_INVALID, f"{name!r} is not $share/{{group}}/{{filter}}"
         if item.no_local:
@@ -145,16 +177,18 @@ def unsubscribe(connection: Connection, packet: Unsubscribe) -> None:
         if problem:
             codes.append(reasons.TOPIC_FILTER_INVALID)
         elif connection.broker.sessions.unsubscribe(session, topic_filter):
+            if is_queue_filter(topic_filter):
+                queue_subscribing.unsubscribe(connection.broker.queues, session, topic_filter)
             codes.append(reasons.SUCCESS)
         else:
             codes.append(reasons.NO_SUBSCRIPTION_EXISTED)
     answer = encoder.unsuback(connection.version, packet.packet_id, bytes(codes))
-    _answer(connection, session, answer)
+    _answer(connection, session, answer, session.persistent)
 
 
-def _answer(connection: Connection, session: Session, answer: bytes) -> None:
+def _answer(connection: Connection, session: Session, answer: bytes, durable: bool) -> None:
     limit = connection.packet_size_max
     if limit and len(answer) > limit:
         problem = f"the answer has {len(answer)} bytes, the client takes {limit}"
         raise PeerError.because(reasons.PACKET_TOO_LARGE, problem)
-    connection.answer(answer, session.persistent)
+    connection.answer(answer, durable)

@@ -41,11 +41,13 @@ def _new_group(state: QueueState, command: c.Join) -> Group:
     group = Group(command.group, state.next_group_id, command.derived, command.pattern)
     state.next_group_id += 1
     for partition in state.partitions:
-        lane = Lane(partition.number, partition.gone.copy())
+        lane = Lane(partition.number, state.deleted(partition))
         group.lanes.append(lane)
         _start(state, group, lane, command.starts)
     state.groups[command.group] = group
     state.loose = 0
+    for partition in state.partitions:
+        state.release(partition)
     return group
 
 
@@ -96,7 +98,7 @@ def leave(state: QueueState, command: c.Leave, effects: list[Effect]) -> None:
         return
     group.consumers.pop(command.consumer, None)
     group.rebalance()
-    if not group.consumers:
+    if not group.consumers and not group.absent_ms:
         group.absent_ms = state.now_ms
         group.dirty = True
     if not command.gone:

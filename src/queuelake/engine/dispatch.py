@@ -37,6 +37,24 @@ def push_ranked(group: Group, entry: Entry) -> None:
     heapq.heappush(group.ranked, (order, entry.ts_ms, entry.partition, entry.seq, entry))
 
 
+def unrank(group: Group) -> None:
+    """Priorities count no more: each entry is where it is without one."""
+    for _, _, number, seq, entry in sorted(group.ranked, key=_place):
+        lane = group.lanes[number]
+        if seq not in lane.unseen:
+            continue
+        if seq < lane.next:
+            lane.set_aside(entry)
+        else:
+            lane.unseen.discard(seq)
+            lane.ahead.discard(seq)
+    group.ranked.clear()
+
+
+def _place(item: tuple[int, int, int, int, Entry]) -> tuple[int, int]:
+    return item[2], item[3]
+
+
 @final
 class Dispatcher:
     """The decisions of one `Dispatch` command."""
@@ -110,13 +128,16 @@ class Dispatcher:
 
     def _next_in_order(self, group: Group, lane: Lane) -> Entry | None:
         policy = self._policy
+        blocks = policy.retry_blocks == BLOCKS_PARTITION
+        if blocks and lane.returns and lane.is_waiting_before(lane.returns[0].seq):
+            return None
         if lane.returns:
             entry = lane.take_return(policy.key_inflight)
             if entry is not None:
                 if policy.retry_blocks == BLOCKS_KEY:
                     lane.unblock(entry.key)
                 return entry
-        if policy.retry_blocks == BLOCKS_PARTITION and (lane.waiting or lane.returns):
+        if blocks and (lane.waiting or lane.returns):
             return None
         return self._next_new(group, lane)
 
@@ -192,7 +213,9 @@ class Dispatcher:
     def _next_new(self, group: Group, lane: Lane) -> Entry | None:
         """The next entry of the partition which may go; asks the store when the window ends."""
         if lane.ready:
-            return lane.ready.pop(0)
+            free = lane.take_ready()
+            if free is not None:
+                return free
         partition = self._partitions[lane.number]
         while lane.next <= partition.last:
             seq = lane.next

@@ -70,7 +70,8 @@ class Rank(Effect):
 class GroupGone(Effect):
     """The group was forgotten: whatever is kept for it may go."""
 
-    __slots__ = ("group",)
+    __slots__ = ("group", "group_id")
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, group_id: int) -> None:
         self.group: str = group
+        self.group_id: int = group_id

@@ -45,6 +45,9 @@ class Expiry:
             if seq == partition.head_seq and not 0 < partition.head_expires_ms <= now_ms:
                 continue
             while seq <= partition.last and len(found) < EXPIRED_PER_TICK_MAX:
+                if seq in partition.gone:
+                    seq += 1
+                    continue
                 entry = partition.window.get(seq)
                 if entry is None:
                     if not partition.loading:

@@ -105,9 +105,11 @@ class Lane:
         self.tallies: dict[int, Tally] = {}
         self.returns: list[Entry] = []  # came back, to be handed out first
         self.waiting: list[tuple[int, int, Entry]] = []  # heap of (due, sequence, entry)
-        self.ready: list[Entry] = []  # were set aside, and are free to go, in order
-        self.blocked: dict[int, int] = {}  # key -> messages of it which must go first
+        self.blocked: dict[int, int] = {}  # key -> how many reasons there are for it to wait
         self.aside: dict[int, list[Entry]] = {}  # key -> entries which wait for it, in order
+        # Heap of (first sequence aside, key) of keys which are free again. What is no longer so
+        # stays in it until it is taken.
+        self.ready: list[tuple[int, int]] = []
         self.aside_count: int = 0
         self.dying: dict[int, Entry] = {}  # on their way to the dead letters
         self.unseen: set[int] = set()  # below `next` or ranked, never handed out
@@ -142,6 +144,8 @@ class Lane:
         seq = entry.seq
         attempt = 1
         first_ms = now_ms
+        if seq >= self.claimed:
+            self.dirty = True
         if seq == self.horizon and seq < self.next and not self.tallies:
             self.horizon = seq + 1
             if self.unseen:
@@ -169,11 +173,23 @@ class Lane:
         self.dirty = True
         if self.unseen:
             self.unseen.discard(seq)
+        if self.ahead:
+            self.ahead.discard(seq)
         if seq >= self.horizon:
             self.move_horizon()
         if self.tallies and seq in self.tallies:
             del self.tallies[seq]
             self.dirty_tallies.add(seq)
+
+    def doom(self, entry: Entry) -> None:
+        """To the dead letters, from wherever it was, or before this lane came to it."""
+        seq = entry.seq
+        self.dying[seq] = entry
+        self.unseen.discard(seq)
+        if seq >= self.next:
+            self.ahead.add(seq)
+        if seq == self.horizon:
+            self.move_horizon()
 
     def come_back(self, entry: Entry, attempts: int, first_ms: int, due_ms: int) -> None:
         """A hand-out failed; the caller puts it in line."""
@@ -206,11 +222,22 @@ class Lane:
             moved = True
         return moved
 
+    def is_waiting_before(self, seq: int) -> bool:
+        """Whether a message with a lower sequence waits for its retry."""
+        return any([found < seq for _, found, _ in self.waiting])
+
     # Keys which must wait
 
     def waits_for(self, entry: Entry) -> bool:
         """Whether an earlier message of the same key has not come back yet."""
         return any([one.key == entry.key and seq < entry.seq for _, seq, one in self.waiting])
+
+    def step_back(self, first: Entry) -> None:
+        """`first` has to wait: those in line behind it with the same key let it go first."""
+        for entry in [one for one in self.returns if one.key == first.key and one.seq > first.seq]:
+            self.returns.remove(entry)
+            self.set_aside(entry)
+            self.unblock(entry.key)
 
     def set_aside(self, entry: Entry) -> None:
         """Its key is blocked: it waits until that ends."""
@@ -219,13 +246,8 @@ class Lane:
 
     def block(self, key: int) -> None:
         """Messages of this key wait until `unblock` was called as often."""
-        if not key:
-            return
-        if self.ready and key not in self.blocked:
-            for entry in [entry for entry in self.ready if entry.key == key]:
-                self.ready.remove(entry)
-                self.set_aside(entry)
-        self.blocked[key] = self.blocked.get(key, 0) + 1
+        if key:
+            self.blocked[key] = self.blocked.get(key, 0) + 1
 
     def unblock(self, key: int) -> None:
         if not key:
@@ -235,24 +257,70 @@ class Lane:
             self.blocked[key] = left
         elif left == 0:
             del self.blocked[key]
-            waiting = self.aside.pop(key, None)
-            if waiting is not None:
-                self.aside_count -= len(waiting)
-                self.ready = sorted(self.ready + waiting, key=sequence_of)
+            if key in self.aside:
+                heapq.heappush(self.ready, (self.aside[key][0].seq, key))
+                if len(self.ready) > 2 * len(self.aside) + 16:
+                    self.list_ready()
+
+    def realign(self, key_inflight: int, blocks_keys: bool, in_order: bool) -> None:
+        """The rules have changed: which keys have to wait now."""
+        self.out.clear()
+        self.blocked.clear()
+        if key_inflight:
+            for held in self.held.values():
+                key = held.entry.key
+                if key:
+                    self.out[key] = self.out.get(key, 0) + 1
+            for key, out in self.out.items():
+                if out >= key_inflight:
+                    self.block(key)
+        if blocks_keys:
+            for entry in self.returns:
+                self.block(entry.key)
+            for _, _, entry in self.waiting:
+                self.block(entry.key)
+        if in_order:
+            self.returns.sort(key=sequence_of)
+        self.list_ready()
+
+    def list_ready(self) -> None:
+        """Find anew which keys are free."""
+        self.ready = [
+            (entries[0].seq, key) for key, entries in self.aside.items() if key not in self.blocked
+        ]
+        heapq.heapify(self.ready)
+
+    def take_ready(self) -> Entry | None:
+        """The first entry which was set aside and is free to go."""
+        while self.ready:
+            seq, key = heapq.heappop(self.ready)
+            entries = self.aside.get(key)
+            if entries is None or entries[0].seq != seq or key in self.blocked:
+                continue
+            return self._from_aside(key, 0)
+        return None
+
+    def _from_aside(self, key: int, number: int) -> Entry:
+        entries = self.aside[key]
+        entry = entries.pop(number)
+        self.aside_count -= 1
+        if not entries:
+            del self.aside[key]
+        elif number == 0 and key not in self.blocked:
+            heapq.heappush(self.ready, (entries[0].seq, key))
+        return entry
 
     # Out of line
 
     def take_out(self, seq: int, blocks_keys: bool) -> None:
         """The message will not be handed out: out of whatever line it is in."""
+        if seq >= self.next and seq not in self.ahead:
+            return  # nobody has come to it
         for number, entry in enumerate(self.returns):
             if entry.seq == seq:
                 del self.returns[number]
                 if blocks_keys:
                     self.unblock(entry.key)
-                return
-        for number, entry in enumerate(self.ready):
-            if entry.seq == seq:
-                del self.ready[number]
                 return
         for number, (_, found, entry) in enumerate(self.waiting):
             if found == seq:
@@ -264,10 +332,7 @@ class Lane:
         for key, entries in self.aside.items():
             for number, entry in enumerate(entries):
                 if entry.seq == seq:
-                    del entries[number]
-                    self.aside_count -= 1
-                    if not entries:
-                        del self.aside[key]
+                    self._from_aside(key, number)
                     return
 
     def empty(self, last: int, kept: list[int], key_inflight: int) -> None:

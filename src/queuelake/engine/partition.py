@@ -48,10 +48,13 @@ class Partition:
     def loaded(self, first: int, entries: list[Entry]) -> None:
         if self.loading == first:
             self.loading = 0
-        for entry in entries:
-            self.window.setdefault(entry.seq, entry)
-        while len(self.window) > 2 * self.window_max:
-            del self.window[next(iter(self.window))]
+        window = self.window
+        count_max = 2 * self.window_max
+        for entry in entries[:count_max]:  # the first ones are those somebody waits for
+            window.pop(entry.seq, None)
+            window[entry.seq] = entry
+        while len(window) > count_max:
+            del window[next(iter(window))]
 
     def shrink(self, needed: int) -> None:
         """No lane will ask for entries below `needed` again."""

@@ -32,11 +32,11 @@ class PublisherSession:
 
     def check(self, number: int) -> int:
         """What this number means; changes nothing."""
-        if number < self.next or number in self.parked:
+        if number < self.next:
             return REPEATED
         if number == self.next:
             return NEW
-        return PARKED if len(self.parked) < PARKED_MAX else TOO_FAR
+        return PARKED if len(self.parked) < PARKED_MAX or number in self.parked else TOO_FAR
 
     def take_parked(self) -> Command | None:
         """The command which is next in number, if it is here."""

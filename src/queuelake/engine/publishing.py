@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from queuelake.engine import commands as c
 from queuelake.engine.dispatch import rank
+from queuelake.engine.groups import Group
 from queuelake.engine.message import PRIORITY_DEFAULT, Entry
 from queuelake.engine.partition import Partition
 from queuelake.engine.policy.settings import NONE
@@ -23,16 +24,22 @@ def enqueue(state: QueueState, command: c.Enqueue) -> None:
                 state.publishers[command.publisher] = session
             state.reply = DUPLICATE if verdict == REPEATED else OUT_OF_ORDER
             return
+    state.reply = _store(state, command)
+    if session is not None and state.reply in (0, DUPLICATE):
+        _go_on(state, command.publisher, session)
+
+
+def _store(state: QueueState, command: c.Enqueue) -> int:
+    """Append the message, or say why not."""
     entry = command.entry
     if command.cause == c.PUBLISHED:
-        state.reply = _refusal(state, entry.size, command.dedupe)
-        if state.reply:
-            return
+        refusal = _refusal(state, entry.size, command.dedupe)
+        if refusal:
+            return refusal
     elif command.cause == c.DUE:
         state.delayed -= 1
     _append(state, entry)
-    if session is not None:
-        _go_on(state, command.publisher, session)
+    return 0
 
 
 def accept(state: QueueState, command: c.Accept) -> None:
@@ -61,14 +68,14 @@ def _append(state: QueueState, entry: Entry) -> None:
 
 
 def _go_on(state: QueueState, publisher: str, session: PublisherSession) -> None:
-    """One number further; what was parked behind it follows."""
-    session.next += 1
+    """One number further; what was parked behind it follows, as far as there is room."""
     state.publishers[publisher] = session
-    parked = session.take_parked()
-    if parked is not None:
+    session.next += 1
+    while (parked := session.take_parked()) is not None:
         assert isinstance(parked, c.Enqueue)
-        enqueue(state, parked)
-        state.reply = 0
+        if _store(state, parked) not in (0, DUPLICATE):
+            return  # nobody was told that it is stored: it comes again
+        session.next += 1
 
 
 def _refusal(state: QueueState, size: int, dedupe: bytes) -> int:
@@ -81,7 +88,7 @@ def _refusal(state: QueueState, size: int, dedupe: bytes) -> int:
         state.counters.duplicates += 1
         return DUPLICATE
     if not policy.is_stream and policy.depth_max and state.depth() >= policy.depth_max:
-        if not (policy.drop_head and _drop_oldest(state)):
+        if not (policy.drop_head and _make_room(state)):
             state.counters.refused += 1
             return FULL
     if dedupe and policy.dedupe_window_ms:
@@ -95,35 +102,52 @@ def missing_heads(state: QueueState) -> list[tuple[int, int]]:
     if not policy.drop_head or not policy.depth_max or state.depth() < policy.depth_max:
         return []
     missing: list[tuple[int, int]] = []
-    for partition in state.partitions:
-        seq = _first_unheld(state, partition)
-        if seq and seq not in partition.window:
-            missing.append((partition.number, seq))
+    groups: list[Group | None] = [*_full_groups(state)] if state.groups else [None]
+    for group in groups:
+        for partition in state.partitions:
+            seq = _first_unheld(state, group, partition)
+            if seq and seq not in partition.window:
+                missing.append((partition.number, seq))
     return missing
 
 
-def _drop_oldest(state: QueueState) -> bool:
-    """Make room: settle the oldest message which nobody holds, for every group."""
-    oldest: Entry | None = None
-    for partition in state.partitions:
-        seq = _first_unheld(state, partition)
-        entry = partition.window.get(seq) if seq else None
-        if entry is not None and (oldest is None or entry.ts_ms < oldest.ts_ms):
-            oldest = entry
-    if oldest is None:
+def _make_room(state: QueueState) -> bool:
+    """Drop the oldest message which nobody holds, of each group which has its full number."""
+    oldest = [_oldest_unheld(state, group) for group in _full_groups(state)]
+    if not state.groups:
+        oldest = [_oldest_unheld(state, None)]
+    if None in oldest or not oldest:
         return False
-    remove(state, oldest.partition, oldest.seq)
-    state.counters.dropped += 1
+    for entry in oldest:
+        assert entry is not None
+        if state.depth() >= state.policy.depth_max:  # one message may make room in many groups
+            remove(state, entry.partition, entry.seq)
+            state.counters.dropped += 1
     return True
 
 
-def _first_unheld(state: QueueState, partition: Partition) -> int:
-    """The oldest sequence which is there and in nobody's hands; 0: none."""
-    lanes = [group.lanes[partition.number] for group in state.groups.values()]
-    seq = partition.gone.upto + 1
+def _full_groups(state: QueueState) -> list[Group]:
+    room = state.policy.depth_max - state.delayed
+    return [group for group in state.groups.values() if group.unsettled >= room]
+
+
+def _oldest_unheld(state: QueueState, group: Group | None) -> Entry | None:
+    oldest: Entry | None = None
+    for partition in state.partitions:
+        seq = _first_unheld(state, group, partition)
+        entry = partition.window.get(seq) if seq else None
+        if entry is not None and (oldest is None or entry.ts_ms < oldest.ts_ms):
+            oldest = entry
+    return oldest
+
+
+def _first_unheld(state: QueueState, group: Group | None, partition: Partition) -> int:
+    """The oldest sequence which the group needs and which is in nobody's hands; 0: none."""
+    lanes = [one.lanes[partition.number] for one in state.groups.values()]
+    settled = partition.gone if group is None else group.lanes[partition.number].settled
+    seq = settled.next_unsettled(settled.upto + 1)
     while seq <= partition.last:
-        if seq not in partition.gone and not any([seq in lane.held for lane in lanes]):
-            if not lanes or not all([seq in lane.settled for lane in lanes]):
-                return seq
-        seq += 1
+        if not any([seq in lane.held or seq in lane.dying for lane in lanes]):
+            return seq
+        seq = settled.next_unsettled(seq + 1)
     return 0

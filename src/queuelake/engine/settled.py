@@ -98,6 +98,29 @@ class Settled:
         other.dirty = set(self.blocks)
         return other
 
+    def next_unsettled(self, seq: int) -> int:
+        """The first sequence from `seq` on which is not settled."""
+        seq = max(seq, self.upto + 1)
+        while (bits := self.blocks.get(seq // BLOCK)) is not None:
+            run = _ones(bits >> seq % BLOCK)
+            seq += run
+            if seq % BLOCK or not run:
+                break
+        return seq
+
+    def shared_with(self, other: Settled) -> Settled:
+        """What is settled in both, none of it in the store yet."""
+        low, high = (self, other) if self.upto <= other.upto else (other, self)
+        shared = Settled(low.upto)
+        for block, bits in low.blocks.items():
+            start = block * BLOCK
+            below = min(max(high.upto + 1 - start, 0), BLOCK)
+            bits &= (1 << below) - 1 | high.blocks.get(block, 0)
+            if bits:
+                shared.restore(block, bits)
+        shared.dirty = set(shared.blocks)
+        return shared
+
     def unsettled(self, first: int, last: int) -> list[int]:
         """The sequences from `first` to `last` which are not settled, in order."""
         found: list[int] = []

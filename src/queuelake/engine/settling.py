@@ -67,9 +67,12 @@ def line_up(state: QueueState, lane: Lane, entry: Entry, due_ms: int) -> None:
     """A message which was out waits for its time, or stands in line at once."""
     key = entry.key
     if key and state.blocks_keys():
-        if due_ms <= state.now_ms and key in lane.blocked and lane.waits_for(entry):
-            lane.set_aside(entry)
-            return
+        if key in lane.blocked:
+            if due_ms > state.now_ms:
+                lane.step_back(entry)
+            elif lane.waits_for(entry):
+                lane.set_aside(entry)
+                return
         lane.block(key)
     if due_ms > state.now_ms:
         lane.wait(entry, due_ms)
@@ -104,9 +107,13 @@ def expire(state: QueueState, entry: Entry, effects: list[Effect]) -> None:
         return
     copy = state.policy.expire_to_dlq and state.policy.dlq_enabled
     expired = False
+    needed = False
     for group in state.groups.values():
         lane = group.lanes[entry.partition]
-        if seq in lane.settled or seq in lane.held or seq in lane.dying:
+        if seq in lane.settled:
+            continue
+        if seq in lane.held or seq in lane.dying:
+            needed = True
             continue
         expired = True
         lane.take_out(seq, state.blocks_keys())
@@ -114,8 +121,9 @@ def expire(state: QueueState, entry: Entry, effects: list[Effect]) -> None:
             state.done(group, lane, seq)
             continue
         copy = False
+        needed = True
         state.count_dead(EXPIRED)
-        lane.dying[seq] = entry
+        lane.doom(entry)
         tally = lane.tallies.get(seq)
         attempts = 0 if tally is None else tally.attempts
         first_ms = 0 if tally is None else tally.first_ms
@@ -126,6 +134,7 @@ def expire(state: QueueState, entry: Entry, effects: list[Effect]) -> None:
         if copy:
             state.count_dead(EXPIRED)
             effects.append(DeadLetter("", entry, EXPIRED, 0, 0, ""))
-    if not state.groups or (state.policy.is_stream and expired):
+    if not state.groups or (state.policy.is_stream and not needed):
+        expired = True
         partition.gone.add(seq)
     state.counters.expired += 1 if expired else 0

@@ -1,7 +1,8 @@
 """A queue's whole state as bytes: the same state gives the same bytes, on every replica.
 
-Counters are left out, they say what happened and not what is. Marks of what differs from the store
-are left out too; a restored queue is about to be written as a whole.
+Counters are left out, they say what happened and not what is. What is known of the store (`dirty`,
+`claimed`) is left out too: each replica has its own, and a restored queue is about to be written as
+a whole.
 """
 
 from __future__ import annotations
@@ -51,14 +52,11 @@ class _Lane(msgspec.Struct, array_like=True):
     settled: _Settled
     next: int
     horizon: int
-    settles: int
-    claimed: int
     held: list[_Held]
     out: list[tuple[int, int]]
     tallies: list[tuple[int, int, int, int]]
     returns: list[_Entry]
     waiting: list[tuple[int, _Entry]]
-    ready: list[_Entry]
     blocked: list[tuple[int, int]]
     aside: list[tuple[int, list[_Entry]]]
     dying: list[_Entry]
@@ -227,8 +225,6 @@ def _lane(lane: Lane) -> _Lane:
         _settled(lane.settled),
         lane.next,
         lane.horizon,
-        lane.settles,
-        lane.claimed,
         [
             _Held(_entry(h.entry), h.consumer.name, h.attempt, h.first_ms, h.deadline_ms)
             for h in lane.held.values()
@@ -237,7 +233,6 @@ def _lane(lane: Lane) -> _Lane:
         sorted((seq, t.attempts, t.due_ms, t.first_ms) for seq, t in lane.tallies.items()),
         [_entry(entry) for entry in lane.returns],
         [(item[0], _entry(item[2])) for item in sorted(lane.waiting, key=lambda item: item[:2])],
-        [_entry(entry) for entry in lane.ready],
         sorted(lane.blocked.items()),
         [(key, [_entry(entry) for entry in lane.aside[key]]) for key in sorted(lane.aside)],
         [_entry(lane.dying[seq]) for seq in sorted(lane.dying)],
@@ -283,8 +278,6 @@ def _restore_lane(number: int, stored: _Lane, group: Group, former: dict[str, Co
     lane = Lane(number, _to_settled(stored.settled))
     lane.next = stored.next
     lane.horizon = stored.horizon
-    lane.settles = stored.settles
-    lane.claimed = stored.claimed
     for one in stored.held:
         consumer = group.consumers.get(one.consumer) or former.get(one.consumer)
         if consumer is None:
@@ -299,11 +292,11 @@ def _restore_lane(number: int, stored: _Lane, group: Group, former: dict[str, Co
     lane.returns = [_to_entry(one) for one in stored.returns]
     for due_ms, waiting in stored.waiting:
         lane.wait(_to_entry(waiting), due_ms)
-    lane.ready = [_to_entry(one) for one in stored.ready]
     lane.blocked = dict(stored.blocked)
     for _, entries in stored.aside:
         for one_aside in entries:
             lane.set_aside(_to_entry(one_aside))
+    lane.list_ready()
     lane.dying = {one.seq: _to_entry(one) for one in stored.dying}
     lane.unseen = set(stored.unseen)
     lane.ahead = set(stored.ahead)

@@ -15,6 +15,7 @@ from queuelake.engine.lane import Held, Lane
 from queuelake.engine.partition import Partition
 from queuelake.engine.policy.settings import BLOCKS_KEY, NONE, Policy
 from queuelake.engine.publishers import MessageIds, PublisherSession
+from queuelake.engine.settled import Settled
 
 # Answers to a command, MQTT reasons where a client hears them.
 DUPLICATE: Final = 0x01  # stored before: to be acknowledged, not stored again
@@ -137,6 +138,22 @@ class QueueState:
             if lowest < 0 or upto < lowest:
                 lowest = upto
         partition.gone.raise_to(lowest)
+
+    def is_deleted(self, partition: Partition, seq: int) -> bool:
+        if seq in partition.gone or self.policy.is_stream or not self.groups:
+            return seq in partition.gone
+        lanes = [group.lanes[partition.number] for group in self.groups.values()]
+        return all([seq in lane.settled for lane in lanes])
+
+    def deleted(self, partition: Partition) -> Settled:
+        """What is gone, and what every group has settled: no new group will see it."""
+        if self.policy.is_stream or not self.groups:
+            return partition.gone.copy()
+        lanes = [group.lanes[partition.number] for group in self.groups.values()]
+        common = lanes[0].settled.copy()
+        for lane in lanes[1:]:
+            common = common.shared_with(lane.settled)
+        return common
 
     def count_dead(self, reason: str) -> None:
         dead = self.counters.dead

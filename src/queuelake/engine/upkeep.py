@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from queuelake.engine import commands as c
+from queuelake.engine.dispatch import unrank
+from queuelake.engine.effects import GroupGone, Rank
 from queuelake.engine.groups import Group
 from queuelake.engine.lane import Lane
 from queuelake.engine.machine import Effect
 from queuelake.engine.policy import retry
-from queuelake.engine.policy.settings import Policy
+from queuelake.engine.policy.settings import NONE, Policy
 from queuelake.engine.settling import come_back, expire
 from queuelake.engine.state import NOT_FOUND, QueueState
 
@@ -33,7 +35,7 @@ def tick(state: QueueState, effects: list[Effect]) -> None:
     for entry in state.expiry.due(state.partitions, now_ms, effects):
         expire(state, entry, effects)
     for name in [group.name for group in state.groups.values() if _is_over(state, group)]:
-        forget_group(state, name)
+        forget_group(state, name, effects)
 
 
 def _is_over(state: QueueState, group: Group) -> bool:
@@ -46,15 +48,20 @@ def _is_over(state: QueueState, group: Group) -> bool:
     return state.now_ms - group.absent_ms >= limit_ms
 
 
-def configure(state: QueueState, policy: Policy) -> None:
+def configure(state: QueueState, policy: Policy, effects: list[Effect]) -> None:
     assert policy.partitions >= len(state.partitions)
-    moved_ms = policy.delivery_timeout_ms - state.policy.delivery_timeout_ms
+    before = state.policy
     state.policy = policy
     state.grow(policy.partitions)
     for group in state.groups.values():
+        if before.ordering == NONE and policy.ordering != NONE:
+            unrank(group)
+        elif before.ordering != NONE and policy.ordering == NONE and state.uses_priorities:
+            effects.append(Rank(group.name))
         for lane in group.lanes:
             for held in lane.held.values():
-                held.deadline_ms += moved_ms
+                held.deadline_ms += policy.delivery_timeout_ms - before.delivery_timeout_ms
+            lane.realign(policy.key_inflight, state.blocks_keys(), state.in_order())
         group.rebalance()
 
 
@@ -88,7 +95,7 @@ def _purge_lane(state: QueueState, group: Group, lane: Lane, last: int) -> None:
 def remove(state: QueueState, number: int, seq: int) -> None:
     """One message is gone for everybody, in hand or not."""
     partition = state.partitions[number]
-    if seq in partition.gone or not 0 < seq <= partition.last:
+    if not 0 < seq <= partition.last or state.is_deleted(partition, seq):
         state.reply = NOT_FOUND
         return
     _drop(state, number, seq)
@@ -127,10 +134,18 @@ def _drop(state: QueueState, number: int, seq: int) -> None:
         state.loose -= 1
 
 
-def forget_group(state: QueueState, name: str) -> None:
-    if state.groups.pop(name, None) is None:
+def forget_group(state: QueueState, name: str, effects: list[Effect]) -> None:
+    group = state.groups.get(name)
+    if group is None:
         state.reply = NOT_FOUND
         return
+    deleted = [state.deleted(partition) for partition in state.partitions]
+    del state.groups[name]
+    effects.append(GroupGone(name, group.id))
+    if not state.groups and not state.policy.is_stream:
+        for partition, gone in zip(state.partitions, deleted, strict=True):
+            gone.dirty |= partition.gone.dirty | set(partition.gone.blocks)
+            partition.gone = gone
     if not state.groups:
         state.loose = sum([partition.stored() for partition in state.partitions])
     for partition in state.partitions:

@@ -69,7 +69,6 @@ class Batch:
 
     __slots__ = (
         "chunk_deletes",
-        "chunk_merges",
         "chunk_trims",
         "sweep_rows",
         "tables",
@@ -81,7 +80,6 @@ class Batch:
         self.trims: dict[int, int] = {}  # session id -> every row up to this sequence goes
         self.chunk_deletes: set[bytes] = set()  # keys of chunks, without the piece
         self.chunk_trims: dict[bytes, int] = {}  # queue id + partition -> as `trims`
-        self.chunk_merges: dict[bytes, tuple[int, int]] = {}  # the same -> first, last sequence
         self.sweep_rows: int = 0
 
     def put(self, table: int, key: bytes, value: bytes) -> None:
@@ -108,14 +106,6 @@ class Batch:
         key = _PARTITION.pack(queue_id, partition)
         self.chunk_trims[key] = max(upto, self.chunk_trims.get(key, 0))
 
-    def merge_chunks(self, queue_id: int, partition: int, first: int, last: int) -> None:
-        """Join small chunks which begin from `first` to `last`, and the one before them.
-
-        Messages and sequences stay as they are; which chunk holds them changes. A commit reads no
-        more than `queue_space.MERGE_BYTES_MAX` for it.
-        """
-        self.chunk_merges[_PARTITION.pack(queue_id, partition)] = (first, last)
-
     def drop_queue(self, queue_id: int) -> None:
         """Delete a queue: its name at once, the rest by `sweep`, over restarts if need be.
 
@@ -134,7 +124,6 @@ class Batch:
             not self.trims
             and not self.chunk_deletes
             and not self.chunk_trims
-            and not self.chunk_merges
             and self.sweep_rows == 0
             and not any(self.tables)
         )

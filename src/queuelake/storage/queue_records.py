@@ -12,7 +12,9 @@ class QueueRecord(msgspec.Struct, array_like=True):
     kind: str
     created_ms: int
     settings: bytes = b"{}"
-    counters: list[int] = []
+    partitions: int = 1  # how many it has: they never shrink, whatever the settings become
+    next_group_id: int = 1
+    uses_priorities: bool = False
 
 
 class GroupRecord(msgspec.Struct, array_like=True):

@@ -68,7 +68,6 @@ KEY_BYTES_MAX: Final = 32  # no key of a queue is as long
 _QUEUE: Final = struct.Struct(">Q")
 _PARTITION: Final = struct.Struct(">QH")
 _CHUNK: Final = struct.Struct(">QHQH")
-_FIRST: Final = struct.Struct(">QH")  # what follows the key of the partition in that of a chunk
 CHUNK_PREFIX: Final = 18  # bytes of the key of a chunk without the piece
 _GROUP: Final = struct.Struct(">QI")
 _LANE: Final = struct.Struct(">QIH")
@@ -150,27 +149,26 @@ def read_hashes(value: bytes) -> list[bytes]:
 
 def put_chunk(
     batch: Batch, queue_id: int, partition: int, first: int, records: list[Record]
-) -> None:
-    """Write the records of sequences `first`, `first + 1`, ..., in as many chunks as they need."""
-    for key, value in chunk_rows(partition_key(queue_id, partition), first, records):
-        batch.put(CHUNKS, key, value)
-
-
-def chunk_rows(prefix: bytes, first: int, records: list[Record]) -> list[tuple[bytes, bytes]]:
-    """The rows `put_chunk` writes; `prefix` is the key of the partition."""
+) -> list[tuple[int, int, int]]:
+    """Write the records of sequences `first`, `first + 1`, ..., in as many chunks as they need;
+    returns first and last sequence and bytes of each."""
     size = HEAD_BYTES + ROW_BYTES_MAX * len(records)
     for record in records:
         size += record.size()
     if size <= PIECE_BYTES and len(records) <= RECORDS_MAX:
-        return [(prefix + _FIRST.pack(first, 0), encode_chunk(first, records))]
-    rows: list[tuple[bytes, bytes]] = []
+        value = encode_chunk(first, records)
+        batch.put(CHUNKS, chunk_key(queue_id, partition, first), value)
+        return [(first, first + len(records) - 1, len(value))]
     start = 0
+    written: list[tuple[int, int, int]] = []
     for stop in chunk_stops(records, PIECE_BYTES):
         value = encode_chunk(first + start, records[start:stop])
         for piece, at in enumerate(range(0, len(value), PIECE_BYTES)):
-            rows.append((prefix + _FIRST.pack(first + start, piece), value[at : at + PIECE_BYTES]))
+            key = chunk_key(queue_id, partition, first + start, piece)
+            batch.put(CHUNKS, key, value[at : at + PIECE_BYTES])
+        written.append((first + start, first + stop - 1, len(value)))
         start = stop
-    return rows
+    return written
 
 
 def read_chunk_at(view: ReadTransaction, queue_id: int, partition: int, seq: int) -> list[Record]:

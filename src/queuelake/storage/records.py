@@ -29,6 +29,7 @@ class SubscriptionRecord(msgspec.Struct, array_like=True):
     no_local: bool
     retain_as_published: bool
     subscription_id: int
+    user: list[tuple[bytes, bytes]] = []  # user properties, where they mean something
 
 
 class Cursor(msgspec.Struct, array_like=True):

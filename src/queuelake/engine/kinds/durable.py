@@ -44,14 +44,14 @@ class DurableQueue(QueueState):
         elif isinstance(command, c.Leave):
             consuming.leave(self, command, effects)
         else:
-            self._administer(command)
+            self._administer(command, effects)
         return effects
 
-    def _administer(self, command: Command) -> None:
+    def _administer(self, command: Command, effects: list[Effect]) -> None:
         if isinstance(command, c.Ranked):
             consuming.rank_stored(self, command)
         elif isinstance(command, c.Configure):
-            upkeep.configure(self, command.policy)
+            upkeep.configure(self, command.policy, effects)
         elif isinstance(command, c.Purge):
             upkeep.purge(self)
         elif isinstance(command, c.Remove):
@@ -60,4 +60,4 @@ class DurableQueue(QueueState):
             upkeep.truncate(self, command)
         else:
             assert isinstance(command, c.ForgetGroup)
-            upkeep.forget_group(self, command.group)
+            upkeep.forget_group(self, command.group, effects)

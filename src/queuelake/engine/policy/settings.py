@@ -23,6 +23,7 @@ UNLIMITED: Final = 1 << 62
 
 _ORDERINGS: Final = {"none": NONE, "partition": PARTITION, "strict": STRICT}
 _BLOCKS: Final = {"none": BLOCKS_NOTHING, "key": BLOCKS_KEY, "partition": BLOCKS_PARTITION}
+_DEFAULT_BLOCKS: Final = {"none": "none", "partition": "key", "strict": "partition"}
 
 
 @final
@@ -104,8 +105,7 @@ def policy_of(settings: QueueSettings, dead_letters: bool) -> Policy:
     policy = Policy()
     policy.partitions = settings.partitions
     policy.ordering = _ORDERINGS[settings.ordering]
-    default_blocks = "partition" if settings.ordering == "strict" else "key"
-    policy.retry_blocks = _BLOCKS[settings.retry_blocks or default_blocks]
+    policy.retry_blocks = _BLOCKS[settings.retry_blocks or _DEFAULT_BLOCKS[settings.ordering]]
     policy.key_inflight = settings.key_inflight
     policy.drop_head = settings.overflow == "drop_head"
     policy.expire_to_dlq = settings.expire_to_dlq

@@ -1,0 +1,133 @@
+"""Deliveries of queues on their way to one client, beside the messages of its session.
+
+They are not part of the session's own queue: what is not settled when the client leaves goes back
+to its queue, which knows better than a session who gets it next. Their packet ids are those above
+`session.PACKET_ID_MAX`, so that they never meet an id of the session, and both share the client's
+receive maximum.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import mypyc_attr, trait
+
+from queuelake.protocol.message import PACKET_IDS
+from queuelake.storage.chunk import Record
+
+if TYPE_CHECKING:
+    from queuelake.broker.session import Session
+
+PACKET_ID_MIN: Final = 32768
+PACKET_ID_COUNT: Final = 32768
+
+
+@trait
+class Consumer:
+    """Where deliveries come from, and where their outcome is told."""
+
+    @abstractmethod
+    def frame(self, delivery: Delivery, packet_id: bytes, now_ms: int) -> bytes:
+        """The PUBLISH for this delivery."""
+
+    @abstractmethod
+    def acknowledged(self, delivery: Delivery, reason: int) -> None:
+        """The client has it (PUBACK, PUBCOMP), or said no (a reason of 0x80 and above)."""
+
+    @abstractmethod
+    def undeliverable(self, delivery: Delivery, size: int) -> None:
+        """Its packet is larger than the client takes."""
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Delivery:
+    """One message for one consumer."""
+
+    __slots__ = ("attempt", "consumer", "partition", "qos", "record", "released")
+
+    def __init__(
+        self, consumer: Consumer, record: Record, partition: int, attempt: int, qos: int
+    ) -> None:
+        self.consumer: Consumer = consumer
+        self.record: Record = record
+        self.partition: int = partition
+        self.attempt: int = attempt
+        self.qos: int = qos
+        self.released: bool = False  # QoS 2: PUBREC has come
+
+
+@final
+class Deliveries:
+    """What waits, and what is out and not acknowledged on the MQTT level."""
+
+    __slots__ = ("_next_id", "_waiting", "inflight")
+
+    def __init__(self) -> None:
+        self._next_id: int = 0
+        self._waiting: list[Delivery] = []  # bounded by the prefetch of the consumers
+        self.inflight: dict[int, Delivery] = {}
+
+    def add(self, delivery: Delivery) -> None:
+        self._waiting.append(delivery)
+
+    def has_waiting(self) -> bool:
+        return len(self._waiting) > 0
+
+    def pump(self, session: Session, out: list[bytes], now_ms: int, sent: list[int]) -> None:
+        """Move what may leave now into `out`."""
+        room = session.window - len(session.inflight) - len(self.inflight)
+        if room <= 0:
+            return
+        waiting = self._waiting
+        if room < len(waiting):
+            self._waiting = waiting[room:]
+            waiting = waiting[:room]
+        else:
+            self._waiting = []
+        limit = session.packet_size_max
+        inflight = self.inflight
+        for delivery in waiting:
+            packet_id = self._free_id()
+            frame = delivery.consumer.frame(delivery, PACKET_IDS[packet_id], now_ms)
+            if limit and len(frame) > limit:
+                delivery.consumer.undeliverable(delivery, len(frame))
+                continue
+            inflight[packet_id] = delivery
+            sent[delivery.qos] += 1
+            out.append(frame)
+
+    def _free_id(self) -> int:
+        while True:
+            packet_id = PACKET_ID_MIN + self._next_id
+            self._next_id = (self._next_id + 1) % PACKET_ID_COUNT
+            if packet_id not in self.inflight:
+                return packet_id
+
+    def forget(self, consumer: Consumer) -> list[Delivery]:
+        """The consumer is gone: returns what has not left, and will not."""
+        unsent = [one for one in self._waiting if one.consumer is consumer]
+        self._waiting = [one for one in self._waiting if one.consumer is not consumer]
+        return unsent
+
+    # Answers of the client
+
+    def on_ack(self, packet_id: int, reason: int) -> None:
+        """PUBACK, or a PUBREC which refuses."""
+        delivery = self.inflight.pop(packet_id, None)
+        if delivery is not None:
+            delivery.consumer.acknowledged(delivery, reason)
+
+    def on_pubrec(self, packet_id: int) -> bool:
+        delivery = self.inflight.get(packet_id)
+        if delivery is None or delivery.qos != 2:
+            return False
+        delivery.released = True
+        return True
+
+    def on_pubcomp(self, packet_id: int) -> None:
+        delivery = self.inflight.get(packet_id)
+        if delivery is not None and delivery.released:
+            del self.inflight[packet_id]
+            delivery.consumer.acknowledged(delivery, 0)

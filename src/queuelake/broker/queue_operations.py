@@ -1,0 +1,325 @@
+"""What the admin process and the CLI may ask about queues: the operations of control_queues.py.
+
+They run on the loop and stay short: what is read is bounded, by pages where it may be long. An
+operation which changes something answers when the change is durable, or says that it is not.
+A question about one queue wakes it; a list does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from queuelake import control_queues as ops
+from queuelake import names
+from queuelake.broker import queue_views, redrive
+from queuelake.broker.queue_census import in_flight, latency_s
+from queuelake.broker.queue_views import Place
+from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.queues.registry import Queues
+from queuelake.control_queues import (
+    ConsumerInfo,
+    ConsumerPage,
+    DeadLetter,
+    DeadLetterPage,
+    GroupStats,
+    MessagePage,
+    PartitionStats,
+    Purged,
+    QueueConfigured,
+    QueueInfo,
+    QueuePage,
+    QueueStats,
+    QueueSummary,
+    Rates,
+    Redriven,
+)
+from queuelake.engine import commands as c
+from queuelake.engine.groups import Group
+from queuelake.errors import NotFoundError, RefusedError, StorageError
+from queuelake.queue_settings import (
+    QueueSettings,
+    merged,
+    read_changes,
+    settings_of,
+)
+from queuelake.storage.chunk import Record
+
+Operation = Callable[[dict[str, object]], object | Awaitable[object]]
+
+
+class GroupInUseError(RefusedError):
+    """The group has consumers: stop them first, they would get nothing any more."""
+
+    http_status = 409
+    code = "CONFLICT"
+
+
+class QueueOperations:
+    """Each method answers one named request about `queues`."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    def table(self) -> dict[str, Operation]:
+        return {
+            ops.QUEUES: self.queues,
+            ops.QUEUE: self.queue,
+            ops.QUEUE_CONFIGURE: self.configure,
+            ops.QUEUE_DELETE: self.delete,
+            ops.QUEUE_STATS: self.stats,
+            ops.QUEUE_CONSUMERS: self.consumers,
+            ops.QUEUE_MESSAGES: self.messages,
+            ops.QUEUE_PURGE: self.purge,
+            ops.QUEUE_DLQ: self.dead_letters,
+            ops.QUEUE_DLQ_RETRY: self.retry_dead_letter,
+            ops.QUEUE_GROUP_DELETE: self.delete_group,
+        }
+
+    # Settings
+
+    def queues(self, args: dict[str, object]) -> QueuePage:
+        limit, cursor = _limit(args), str(args.get("cursor", ""))
+        known = self._queues.names()
+        start = bisect.bisect_right(known, cursor) if cursor else 0
+        page = known[start : start + limit]
+        more = start + limit < len(known)
+        found = [self._summary(name) for name in page]
+        return QueuePage([one for one in found if one is not None], page[-1] if more else None)
+
+    def _summary(self, name: str) -> QueueSummary | None:
+        host = self._queues.hosts.get(name)
+        if host is None:
+            return self._sleeping_summary(name)
+        groups = host.machine.groups.values()
+        return QueueSummary(
+            names.address(name),
+            len(host.machine.partitions),
+            host.settings.ordering,
+            host.settings.type,
+            depth=host.machine.depth(),
+            in_flight=sum(in_flight(group) for group in groups),
+            groups=len(groups),
+            consumers=sum(len(group.consumers) for group in groups),
+        )
+
+    def _sleeping_summary(self, name: str) -> QueueSummary | None:
+        with self._queues.store.view() as view:
+            sleeper = queue_views.read_sleeper(view, self._queues.sleeping_id(name))
+        if sleeper is None:
+            return None
+        explicit = msgspec.json.decode(sleeper.record.settings, type=dict[str, object])
+        settings = self._settings(name, explicit)
+        return QueueSummary(
+            names.address(name),
+            sleeper.record.partitions,
+            settings.ordering,
+            settings.type,
+            depth=sleeper.depth,
+            groups=sleeper.groups,
+        )
+
+    def _settings(self, name: str, explicit: dict[str, object]) -> QueueSettings:
+        section = self._queues.settings
+        return settings_of(name, section.defaults, self._configured(name, explicit))
+
+    def _configured(self, name: str, explicit: dict[str, object]) -> dict[str, object]:
+        """What the configuration file and requests said about this queue."""
+        return merged(self._queues.settings.named.get(name, {}), explicit)
+
+    def queue(self, args: dict[str, object]) -> QueueInfo:
+        host = self._queue(args)
+        return QueueInfo(
+            names.address(host.name),
+            host.settings,
+            self._configured(host.name, host.explicit),
+            host.created_ms,
+        )
+
+    async def configure(self, args: dict[str, object]) -> QueueConfigured:
+        changes = args.get("changes")
+        assert isinstance(changes, bytes)
+        name = names.bare_name(str(args.get("name", "")))
+        is_new = not self._queues.exists(name)
+        self._queues.configure(name, read_changes(changes))
+        await self._durable()
+        return QueueConfigured(is_new, self.queue(args))
+
+    async def delete(self, args: dict[str, object]) -> None:
+        self._queues.delete(self._queue(args).name)
+        await self._durable()
+
+    # State
+
+    def stats(self, args: dict[str, object]) -> QueueStats:
+        host = self._queue(args)
+        machine, counters = host.machine, host.machine.counters
+        groups = [_group_stats(group) for group in machine.groups.values()]
+        letters = redrive.letters_of(host)
+        return QueueStats(
+            names.address(host.name),
+            depth=machine.depth(),
+            partitions=[
+                PartitionStats(one.number, machine.stored(one), one.gone.upto + 1, one.last + 1)
+                for one in machine.partitions
+            ],
+            groups=groups,
+            rates=Rates(*host.rates.per_second()),
+            in_flight=sum(group.in_flight for group in groups),
+            retrying=sum(group.retrying for group in groups),
+            delayed=machine.delayed,
+            dlq=letters.machine.depth() if letters is not None else 0,
+            enqueued_total=counters.enqueued,
+            dequeued_total=counters.delivered,
+            acked_total=counters.acked,
+            nacked_total=counters.nacked,
+            redelivered_total=counters.redelivered,
+            expired_total=counters.expired,
+            dropped_total=counters.dropped,
+            dead_lettered_by_reason=dict(counters.dead),
+            latency_p50_s=latency_s(counters, 0.5),
+            latency_p99_s=latency_s(counters, 0.99),
+        )
+
+    def consumers(self, args: dict[str, object]) -> ConsumerPage:
+        """The cursor is group and client id of the last one, with a null character between."""
+        host, limit, cursor = self._queue(args), _limit(args), str(args.get("cursor", ""))
+        after_group, _, after_client = cursor.partition("\0")
+        known = sorted(
+            (group.name, client_id)
+            for group in host.machine.groups.values()
+            for client_id in group.consumers
+        )
+        start = bisect.bisect_right(known, (after_group, after_client)) if cursor else 0
+        page = known[start : start + limit]
+        more = start + limit < len(known)
+        found = [_consumer(host, host.machine.groups[group], client) for group, client in page]
+        return ConsumerPage(found, "\0".join(page[-1]) if more else None)
+
+    async def delete_group(self, args: dict[str, object]) -> None:
+        host, name = self._queue(args), str(args.get("group", ""))
+        group = host.machine.groups.get(name)
+        if group is None:
+            raise NotFoundError(f"queue {names.address(host.name)!r} has no group {name!r}")
+        if group.consumers:
+            count = len(group.consumers)
+            raise GroupInUseError(f"group {name!r} has {count} consumers; it may have none")
+        host.apply(c.ForgetGroup(name), self._queues.clock.now_ms())
+        await self._durable()
+
+    # Messages
+
+    def messages(self, args: dict[str, object]) -> MessagePage:
+        host, limit, start = self._queue(args), _limit(args), args.get("from", 0)
+        assert isinstance(start, int)
+        partition = args.get("partition")
+        count = len(host.machine.partitions)
+        wanted = range(count) if partition is None else [partition]
+        if partition not in (None, *range(count)):
+            raise RefusedError(f"partition is {partition!r}, may be 0 to {count - 1}")
+        places = [(number, start) for number in wanted if isinstance(number, int)]
+
+        def shown(number: int, record: Record) -> ops.QueueMessage:
+            return queue_views.shown_message(host, number, record)
+
+        now_ms = self._queues.clock.now_ms()
+        found = queue_views.read_page(host, _begin(args), places, limit, now_ms, shown)
+        return MessagePage(*found)
+
+    async def purge(self, args: dict[str, object]) -> Purged:
+        host = self._queue(args)
+        host.apply(c.Purge(), self._queues.clock.now_ms())
+        purged = host.machine.purged
+        await self._durable()
+        return Purged(purged)
+
+    # Dead letters
+
+    def dead_letters(self, args: dict[str, object]) -> DeadLetterPage:
+        host, limit, begin = self._queue(args), _limit(args), _begin(args)
+        letters = redrive.letters_of(host)
+        if letters is None:
+            return DeadLetterPage([])
+        places = [(number, 0) for number in range(len(letters.machine.partitions))]
+
+        def shown(number: int, record: Record) -> DeadLetter | None:
+            return queue_views.shown_dead_letter(letters, number, record, host.topic)
+
+        now_ms = self._queues.clock.now_ms()
+        found = queue_views.read_page(letters, begin, places, limit, now_ms, shown)
+        return DeadLetterPage(*found)
+
+    async def retry_dead_letter(self, args: dict[str, object]) -> Redriven:
+        host, message_id = self._queue(args), str(args.get("id", ""))
+        done = redrive.redrive(host, message_id, self._queues.clock.now_ms())
+        await self._durable()
+        return done
+
+    # Shared
+
+    def _queue(self, args: dict[str, object]) -> HostedQueue:
+        host = self._queues.get(str(args.get("name", "")))
+        host.active_ms = self._queues.clock.now_ms()
+        return host
+
+    async def _durable(self) -> None:
+        """Wait until everything done so far is stored.
+
+        Raises:
+            StorageError: it could not be.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        runner = self._queues.runner
+
+        def stored() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        def failed() -> None:
+            if not done.done():
+                done.set_exception(StorageError(f"not stored, try again: {runner.failure}"))
+
+        runner.if_failed(failed)
+        runner.after_durable(stored)
+        await done
+
+
+def _group_stats(group: Group) -> GroupStats:
+    return GroupStats(
+        group.name,
+        lag=group.unsettled,
+        consumers=len(group.consumers),
+        in_flight=in_flight(group),
+        retrying=sum([len(lane.waiting) + len(lane.returns) for lane in group.lanes]),
+    )
+
+
+def _consumer(host: HostedQueue, group: Group, client_id: str) -> ConsumerInfo:
+    consumer = group.consumers[client_id]
+    subscriber = host.subscribers.get(consumer.tag)
+    connection = subscriber.session.connection if subscriber is not None else None
+    return ConsumerInfo(
+        group.name,
+        client_id,
+        [lane.number for lane in group.lanes if lane.owner is consumer],
+        consumer.held,
+        connection.seen_ms if connection is not None else 0,
+    )
+
+
+def _limit(args: dict[str, object]) -> int:
+    limit = args.get("limit", 100)
+    if not isinstance(limit, int) or not 1 <= limit <= ops.ITEMS_PER_PAGE_MAX:
+        raise RefusedError(f"limit is {limit!r}, may be 1 to {ops.ITEMS_PER_PAGE_MAX}")
+    return limit
+
+
+def _begin(args: dict[str, object]) -> Place:
+    cursor = str(args.get("cursor", ""))
+    place = queue_views.parse_place(cursor) if cursor else Place(0, 0)
+    if place is None:
+        raise RefusedError(f"cursor is {cursor!r}, may be `next` of the page before")
+    return place

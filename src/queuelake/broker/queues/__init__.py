@@ -1,0 +1,1 @@
+"""Durable queues in the broker: machines of the engine, hosted."""

@@ -1,0 +1,409 @@
+"""A queue in the broker: its machine, its messages, its consumers, and its part in group commits.
+
+Commands are applied as they come; once in a turn of the loop the machine dispatches. A delivery
+leaves when the group which has its hand-out is durable, or at once when the store knows of it
+already. Everything is written by `write` and read back by `load`; after a failed commit the queue
+is loaded again, and its consumers join anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, final
+
+from queuelake import names
+from queuelake.broker.deliveries import Delivery
+from queuelake.broker.participant import Participant
+from queuelake.broker.queues import rows
+from queuelake.broker.queues.deadletters import bury
+from queuelake.broker.queues.rates import Rates
+from queuelake.broker.queues.subscriber import Subscriber
+from queuelake.broker.queues.tail import Tail
+from queuelake.engine import commands as c
+from queuelake.engine.effects import DeadLetter, Deliver, Load, Rank
+from queuelake.engine.kinds.durable import DurableQueue
+from queuelake.engine.machine import Command, Effect, Meta
+from queuelake.engine.message import PRIORITY_DEFAULT
+from queuelake.engine.policy.settings import Policy
+from queuelake.engine.publishing import missing_heads
+from queuelake.storage import queue_tables as t
+from queuelake.storage.chunk import Record
+
+if TYPE_CHECKING:
+    from queuelake.broker.queues.registry import Queues
+    from queuelake.engine.partition import Partition
+    from queuelake.queue_settings import QueueSettings
+    from queuelake.storage.api import Batch
+
+log = logging.getLogger("queuelake.queues")
+
+LOADS_PER_TURN_MAX: Final = 64
+KNOWN_IDS_MAX: Final = 100_000
+DISPATCH: Final = c.Dispatch()
+
+
+@final
+class HostedQueue(Participant):
+    """One queue which is awake."""
+
+    __slots__ = (
+        "_after",
+        "_dedupe_number",
+        "_group_ids",
+        "_index",
+        "_released",
+        "_sealed_after",
+        "active_ms",
+        "created_ms",
+        "ephemeral",
+        "explicit",
+        "id",
+        "id_prefixes",
+        "is_deleted",
+        "known_ids",
+        "machine",
+        "name",
+        "next_forget_ms",
+        "queues",
+        "rates",
+        "record_dirty",
+        "settings",
+        "subscribers",
+        "tails",
+        "topic",
+        "trimmed",
+    )
+
+    def __init__(
+        self,
+        queues: Queues,
+        queue_id: int,
+        name: str,
+        settings: QueueSettings,
+        explicit: dict[str, object],
+        policy: Policy,
+        created_ms: int,
+        ephemeral: bool,
+    ) -> None:
+        self.waiting = False
+        self.group = 0
+        self.queues: Queues = queues
+        self.id: int = queue_id
+        self.name: str = name
+        self.topic: bytes = names.address(name).encode()
+        self.settings: QueueSettings = settings
+        self.explicit: dict[str, object] = explicit  # what was set for this queue at run time
+        self.created_ms: int = created_ms
+        self.ephemeral: bool = ephemeral  # lives in memory only
+        self.is_deleted: bool = False
+        self.record_dirty: bool = True
+        self.active_ms: int = created_ms
+        self.rates: Rates = Rates()
+        self.subscribers: dict[int, Subscriber] = {}
+        self.known_ids: dict[tuple[str, bytes], tuple[int, int]] = {}  # of producers, handed out
+        self.tails: list[Tail] = []
+        self.trimmed: list[int] = []
+        self.id_prefixes: list[bytes] = []
+        self._after: list[Deliver] = []  # when the group being collected is durable
+        self._sealed_after: list[Deliver] = []  # when the one being committed is
+        self._group_ids: dict[str, int] = {}  # groups which have rows
+        self._dedupe_number: int = 0
+        self._released: dict[tuple[int, int], int] = {}  # delayed, due, and not yet deleted there
+        self.next_forget_ms: int = 0
+        self._index: int = 0
+        self.machine: DurableQueue = DurableQueue(policy)
+        self._grow()
+
+    def _grow(self) -> None:
+        for partition in self.machine.partitions[len(self.tails) :]:
+            self.tails.append(Tail(self.queues.cache))
+            self.trimmed.append(partition.gone.upto)
+            self.id_prefixes.append(f"{self.topic.decode()}:{partition.number}:".encode())
+
+    # Commands
+
+    def apply(self, command: Command, now_ms: int) -> int:
+        """Apply, remember that there is something to write, act on the effects; the reply."""
+        self._index += 1
+        machine = self.machine
+        effects = machine.apply(Meta(self._index, now_ms), command)
+        reply = machine.reply
+        if effects:
+            self._perform(effects, now_ms)
+        self.changed()
+        return reply
+
+    def changed(self) -> None:
+        queues = self.queues
+        if not self.ephemeral:
+            queues.runner.take_part(self)
+        queues.runner.want_turn(self)
+
+    def enqueue(
+        self, record: Record, partition: int, dedupe: bytes, cause: int, now_ms: int
+    ) -> int:
+        """Store a message; the machine's reply."""
+        machine = self.machine
+        if machine.policy.drop_head:
+            for number, seq in missing_heads(machine):
+                self._load(number, seq, now_ms)
+        entry = rows.entry_of(record, partition, self.topic)
+        self._index += 1
+        machine.apply(Meta(self._index, now_ms), c.Enqueue(entry, dedupe, cause))
+        if machine.reply == 0:
+            record.seq = entry.seq
+            self.tails[partition].append(record)
+            if entry.priority != PRIORITY_DEFAULT:
+                self.record_dirty = True
+            self.changed()
+        return machine.reply
+
+    def settle(self, subscriber: Subscriber, delivery: Delivery, outcome: int, words: str) -> None:
+        """A consumer settles by acknowledging on the MQTT level."""
+        now_ms = self.queues.clock.now_ms()
+        self.active_ms = now_ms
+        client_id = subscriber.session.client_id
+        seq = delivery.record.seq
+        self.apply(
+            c.Settle(subscriber.group, client_id, delivery.partition, seq, outcome, reason=words),
+            now_ms,
+        )
+
+    # Effects
+
+    def _perform(self, effects: list[Effect], now_ms: int) -> None:
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                if effect.claimed or self.ephemeral:
+                    self._deliver(effect, now_ms)
+                else:
+                    self._after.append(effect)
+            elif isinstance(effect, Load):
+                self._load(effect.partition, effect.first, now_ms)
+            elif isinstance(effect, DeadLetter):
+                self._bury(effect, now_ms)
+            elif isinstance(effect, Rank):
+                self._rank(effect.group, now_ms)
+
+    def _deliver(self, effect: Deliver, now_ms: int) -> None:
+        subscriber = self.subscribers.get(effect.consumer.tag)
+        if subscriber is None or not subscriber.joined:
+            return  # it left meanwhile, and the machine knows
+        entry = effect.entry
+        record = self.record(entry.partition, entry.seq)
+        if record is None:
+            log.error("%s: message %d:%d is missing", self.name, entry.partition, entry.seq)
+            return
+        qos = (
+            record.qos if record.qos < subscriber.subscription.qos else subscriber.subscription.qos
+        )
+        if record.message_id:
+            self._know(effect.group.name, record.message_id, entry.partition, entry.seq)
+        if effect.attempt == 1:
+            self.machine.counters.observe(now_ms - entry.ts_ms)
+        subscriber.deliver(Delivery(subscriber, record, entry.partition, effect.attempt, qos or 1))
+        self.queues.runner.touch(subscriber.session)
+
+    def _know(self, group: str, message_id: bytes, partition: int, seq: int) -> None:
+        self.known_ids[(group, message_id)] = (partition, seq)
+        if len(self.known_ids) > KNOWN_IDS_MAX:
+            del self.known_ids[next(iter(self.known_ids))]
+
+    def record(self, number: int, seq: int) -> Record | None:
+        """A message, from memory or the store."""
+        tail = self.tails[number]
+        found = tail.records.get(seq)
+        if found is None and not self.ephemeral:
+            with self.queues.store.view() as view:
+                records = t.read_chunk_at(view, self.id, number, seq)
+            for record in records:
+                if record.seq == seq:
+                    found = record
+            if found is not None:
+                tail.cached(records)
+        return found
+
+    def _load(self, number: int, first: int, now_ms: int) -> None:
+        """Read entries back, a chunk at a time."""
+        with self.queues.store.view() as view:
+            records = t.read_chunk_at(view, self.id, number, first)
+        tail = self.tails[number]
+        if records:
+            tail.cached(records)
+        else:
+            # The newest ones are still on their way to the store.
+            records = [one for one in tail.storing + tail.pending if one.seq >= first]
+        entries = [rows.entry_of(one, number, self.topic) for one in records if one.seq >= first]
+        self._index += 1
+        self.machine.apply(Meta(self._index, now_ms), c.Loaded(number, first, entries))
+        self.queues.runner.want_turn(self)
+
+    def _rank(self, group: str, now_ms: int) -> None:
+        """A new group finds the messages with a priority of their own."""
+        with self.queues.store.view() as view:
+            for number in range(len(self.machine.partitions)):
+                entries = []
+                seq = self.machine.partitions[number].gone.upto + 1
+                while True:
+                    records = t.read_chunk_at(view, self.id, number, seq)
+                    if not records:
+                        break
+                    seq = records[-1].seq + 1
+                    for record in records:
+                        if record.priority != PRIORITY_DEFAULT:
+                            entries.append(rows.entry_of(record, number, self.topic))
+                self._index += 1
+                self.machine.apply(Meta(self._index, now_ms), c.Ranked(group, number, entries))
+
+    # Dead letters
+
+    def _bury(self, effect: DeadLetter, now_ms: int) -> None:
+        """Copy the message to its dead-letter queue, and settle it here in the same commit."""
+        entry = effect.entry
+        record = self.record(entry.partition, entry.seq)
+        if record is not None:
+            bury(self, effect, record, now_ms)
+        if effect.group:
+            settle = c.Settle(effect.group, "", entry.partition, entry.seq, c.BURIED)
+            self.apply(settle, now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed."""
+        self._index += 1
+        machine = self.machine
+        before = machine.counters.expired
+        effects = machine.apply(Meta(self._index, now_ms), c.Tick())
+        if effects:
+            self._perform(effects, now_ms)
+        if effects or machine.is_waiting() or machine.counters.expired != before:
+            self.changed()
+        if len(machine.groups) != len(self._group_ids):
+            self.changed()
+
+    def is_released(self, due_ms: int, number: int) -> bool:
+        """Whether a delayed message has joined its partition, in a commit not yet durable."""
+        if (due_ms, number) in self._released:
+            return True
+        self._released[(due_ms, number)] = self.queues.runner.number
+        return False
+
+    # Its part in group commits
+
+    def act(self, now_ms: int) -> None:
+        if self.is_deleted:
+            return
+        machine = self.machine
+        for _ in range(LOADS_PER_TURN_MAX):
+            self._index += 1
+            effects = machine.apply(Meta(self._index, now_ms), DISPATCH)
+            if not effects:
+                return
+            loaded = False
+            for effect in effects:
+                loaded = loaded or isinstance(effect, Load)
+            self._perform(effects, now_ms)
+            if not self.ephemeral:
+                self.queues.runner.take_part(self)
+            if machine.more:
+                break
+            if not loaded:
+                return
+        self.queues.runner.want_turn(self)  # others have their turn first
+
+    def write(self, batch: Batch) -> None:
+        if self.is_deleted:
+            return
+        machine = self.machine
+        for number, partition in enumerate(machine.partitions):
+            rows.write_partition(batch, self, partition, self.tails[number])
+        for group in machine.groups.values():
+            rows.write_group(batch, self, group)
+            self._group_ids[group.name] = group.id
+        for name in [one for one in self._group_ids if one not in machine.groups]:
+            rows.forget_group(batch, self, self._group_ids.pop(name))
+        if machine.ids.added:
+            self._dedupe_number += 1
+            rows.write_ids(batch, self, self._dedupe_number)
+        if self.record_dirty:
+            self.record_dirty = False
+            rows.write_record(batch, self)
+        self._sealed_after = self._after
+        self._after = []
+
+    def stored(self, now_ms: int) -> None:
+        for tail in self.tails:
+            tail.stored()
+        for group in self.machine.groups.values():
+            for lane in group.lanes:
+                lane.claimed = lane.claiming
+        if self._released:
+            durable = self.queues.runner.durable
+            self._released = {key: n for key, n in self._released.items() if n > durable}
+        deliveries = self._sealed_after
+        if deliveries:
+            self._sealed_after = []
+            for effect in deliveries:
+                self._deliver(effect, now_ms)
+
+    def rolled_back(self) -> None:
+        if not self.is_deleted and self.group:
+            self.group = 0
+            self.queues.reload(self)
+
+    # Loading
+
+    def restore(self, machine: DurableQueue) -> None:
+        """Take over what was read from the store."""
+        self.machine = machine
+        for tail in self.tails:
+            self.queues.cache.forget(tail)
+        self.tails.clear()
+        self.trimmed.clear()
+        self.id_prefixes.clear()
+        self._after = []
+        self._sealed_after = []
+        self._released = {}
+        self._group_ids = {group.name: group.id for group in machine.groups.values()}
+        self._grow()
+
+    def configure(self, settings: QueueSettings, policy: Policy, now_ms: int) -> None:
+        self.settings = settings
+        self.apply(c.Configure(policy), now_ms)
+        self._grow()
+        self.record_dirty = True
+
+    def is_read_from(self, partition: Partition, seq: int) -> bool:
+        """Whether some group has come as far as this message."""
+        for group in self.machine.groups.values():
+            if group.lanes[partition.number].next > seq:
+                return True
+        return False
+
+    def join(self, subscriber: Subscriber, now_ms: int) -> None:
+        subscriber.joined = True
+        self.subscribers[subscriber.tag] = subscriber
+        prefetch = subscriber.prefetch or self.machine.policy.prefetch
+        self.apply(
+            c.Join(
+                subscriber.group,
+                subscriber.session.client_id,
+                min(prefetch, subscriber.session.window),
+                subscriber.derived,
+                subscriber.starts,
+                subscriber.pattern,
+                subscriber.tag,
+            ),
+            now_ms,
+        )
+        subscriber.starts = None  # once: a resumed session goes on where it was
+        self.record_dirty = True
+
+    def leave(self, subscriber: Subscriber, gone: bool, now_ms: int) -> None:
+        subscriber.joined = False
+        self.subscribers.pop(subscriber.tag, None)
+        deliveries = subscriber.session.deliveries
+        unsent = deliveries.forget(subscriber) if deliveries is not None else []
+        self.apply(c.Leave(subscriber.group, subscriber.session.client_id, gone), now_ms)
+        if not gone:
+            for delivery in unsent:
+                self.settle(subscriber, delivery, c.NACK, "")

@@ -1,0 +1,205 @@
+"""What a publisher says about a message for a queue: its properties, read once.
+
+User properties with a meaning for queues are taken out of the list; those which only the broker may
+set are dropped, so that no consumer takes them for the broker's word. All others travel on as they
+are. An expiry interval is put first, where it is found without searching when it has to be counted
+down.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from queuelake.engine.message import PRIORITY_DEFAULT, PRIORITY_MAX
+from queuelake.errors import RefusedError
+from queuelake.protocol import properties as p
+from queuelake.protocol import reasons
+from queuelake.protocol.wire import Reader
+
+USER: Final = p.USER_PROPERTY
+EXPIRY: Final = b"\x02"
+DELAY_MS_MAX: Final = 10 * 365 * 86_400_000
+
+_PARTITION_KEY: Final = 1
+_MESSAGE_ID: Final = 2
+_DELAY_MS: Final = 3
+_DELIVER_AT: Final = 4
+_PRIORITY: Final = 5
+_GROUP_ID: Final = 6
+_REASON: Final = 7
+_RESERVED: Final = 8
+
+_MEANINGS: Final = {
+    b"partition-key": _PARTITION_KEY,
+    b"message-id": _MESSAGE_ID,
+    b"delay-ms": _DELAY_MS,
+    b"deliver-at": _DELIVER_AT,
+    b"priority": _PRIORITY,
+    b"group-id": _GROUP_ID,
+    b"reason": _REASON,
+    b"queue": _RESERVED,
+    b"partition": _RESERVED,
+    b"offset": _RESERVED,
+    b"delivery-count": _RESERVED,
+    b"x-source-topic": _RESERVED,
+}
+
+
+@final
+class Incoming:
+    """The properties of one PUBLISH to a queue."""
+
+    __slots__ = (
+        "_delay",
+        "_deliver_at",
+        "_priority",
+        "expiry_ms",
+        "group_id",
+        "key",
+        "message_id",
+        "properties",
+        "reason",
+    )
+
+    def __init__(self) -> None:
+        self.key: bytes = b""
+        self.message_id: bytes = b""
+        self.group_id: bytes = b""
+        self.reason: bytes = b""
+        self.properties: bytes = b""  # what travels on, encoded
+        self.expiry_ms: int = -1  # how long it may live; -1: it does not say
+        self._delay: bytes = b""
+        self._deliver_at: bytes = b""
+        self._priority: bytes = b""
+
+    def priority(self) -> int:
+        """Clamped to what there is.
+
+        Raises:
+            RefusedError: it is no number.
+        """
+        if not self._priority:
+            return PRIORITY_DEFAULT
+        return min(max(0, _number("priority", self._priority)), PRIORITY_MAX)
+
+    def due_ms(self, now_ms: int) -> int:
+        """When it may be seen first; 0: at once.
+
+        Raises:
+            RefusedError: it is no number, or a delay of more than ten years.
+        """
+        if self._delay:
+            due_ms = now_ms + self.delay_ms()
+        elif self._deliver_at:
+            due_ms = _number("deliver-at", self._deliver_at)
+            if due_ms > now_ms + DELAY_MS_MAX:
+                raise _refused("deliver-at", self._deliver_at, "a time within ten years")
+        else:
+            return 0
+        return due_ms if due_ms > now_ms else 0
+
+    def delay_ms(self) -> int:
+        delay_ms = _number("delay-ms", self._delay) if self._delay else 0
+        if not 0 <= delay_ms <= DELAY_MS_MAX:
+            raise _refused("delay-ms", self._delay, f"0..{DELAY_MS_MAX}")
+        return delay_ms
+
+
+def read_incoming(body: bytes, payload_at: int, expiry_at: int) -> Incoming:
+    """Read the properties of a PUBLISH; `body` as in `packets.Publish`, checked by the decoder."""
+    found = Incoming()
+    if payload_at < 2:
+        return found
+    at = _after_varint(body)
+    start = at
+    kept: list[bytes] = []
+    if expiry_at:
+        found.expiry_ms = 1000 * Reader(body, expiry_at, payload_at).u32()
+        kept.append(EXPIRY + body[expiry_at : expiry_at + 4])
+    while at < payload_at:
+        if body[at] != USER:
+            end = skip_property(body, at)
+            if at + 1 == expiry_at:
+                kept.append(body[start:at])
+                start = end
+            at = end
+            continue
+        key_end = at + 3 + (body[at + 1] << 8 | body[at + 2])
+        value_at = key_end + 2
+        end = value_at + (body[key_end] << 8 | body[key_end + 1])
+        meaning = _MEANINGS.get(body[at + 3 : key_end], 0)
+        if meaning:
+            value = body[value_at:end]
+            if _take(found, meaning, value):
+                kept.append(body[start:at])
+                start = end
+        at = end
+    if kept:
+        kept.append(body[start:payload_at])
+        found.properties = b"".join(kept)
+    else:
+        found.properties = body[start:payload_at]
+    return found
+
+
+def _take(found: Incoming, meaning: int, value: bytes) -> bool:
+    """Note what the property says; True: it does not travel on."""
+    if meaning == _PARTITION_KEY:
+        found.key = value
+        return False
+    if meaning == _MESSAGE_ID:
+        found.message_id = value
+        return True
+    if meaning == _DELAY_MS:
+        found._delay = value
+        return False
+    if meaning == _DELIVER_AT:
+        found._deliver_at = value
+        return False
+    if meaning == _PRIORITY:
+        found._priority = value
+        return False
+    if meaning == _GROUP_ID:
+        found.group_id = value
+        return True
+    if meaning == _REASON:
+        found.reason = value
+        return False
+    return True
+
+
+def _after_varint(body: bytes) -> int:
+    at = 0
+    while body[at] & 0x80:
+        at += 1
+    return at + 1
+
+
+def skip_property(body: bytes, at: int) -> int:
+    """Where the property behind this one begins; only those of a PUBLISH occur."""
+    kind = p.TYPES[body[at]]
+    if kind == p.PAIR:
+        at += 3 + (body[at + 1] << 8 | body[at + 2])
+        return at + 2 + (body[at] << 8 | body[at + 1])
+    if kind == p.FLAG:
+        return at + 2
+    if kind == p.U16:
+        return at + 3
+    if kind == p.U32:
+        return at + 5
+    assert kind == p.STRING or kind == p.BINARY
+    return at + 3 + (body[at + 1] << 8 | body[at + 2])
+
+
+def _number(name: str, value: bytes) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise _refused(name, value, "a whole number") from None
+
+
+def _refused(name: str, value: bytes, allowed: str) -> RefusedError:
+    shown = value[:64].decode("utf-8", "replace")
+    return RefusedError.because(
+        reasons.IMPLEMENTATION_SPECIFIC_ERROR, f"{name} = {shown!r}: allowed: {allowed}"
+    )

@@ -1,0 +1,189 @@
+"""Publishes below `$queue/`: messages for queues, settlements, settings.
+
+Each function answers with an MQTT reason code, 0 for success. Errors are answers too: nothing here
+raises but for mistakes of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from queuelake import names
+from queuelake.broker.queues.incoming import Incoming, read_incoming
+from queuelake.engine import commands as c
+from queuelake.engine.state import DUPLICATE
+from queuelake.errors import RefusedError
+from queuelake.protocol import reasons
+from queuelake.queue_settings import read_changes
+from queuelake.storage.chunk import Record
+from queuelake.storage.delayed import Delayed, put_delayed
+
+if TYPE_CHECKING:
+    from queuelake.broker.queues.host import HostedQueue
+    from queuelake.broker.queues.registry import Queues, Target
+    from queuelake.broker.session import Session
+    from queuelake.protocol.message import Message
+
+DIGEST_BYTES: Final = 16
+_OUTCOMES: Final = {
+    names.SETTLE_ACK: c.ACK,
+    names.SETTLE_NACK: c.NACK,
+    names.SETTLE_REJECT: c.REJECT,
+}
+
+
+def publish(queues: Queues, message: Message, session: Session | None) -> int:
+    """A publish to a topic below `$queue/`; `queues.problem` says in words why it is refused."""
+    queues.problem = ""
+    queues.durable = False
+    now_ms = message.ts_ms
+    try:
+        target = queues.target(message.topic)
+        queues.durable = not target.host.ephemeral
+        incoming = read_incoming(message.body, message.payload_at, message.expiry_at)
+        host = target.host
+        host.active_ms = now_ms
+        if target.operation == names.ENQUEUE:
+            return enqueue(queues, host, incoming, message, target.topic)
+        if target.operation == names.CONFIGURE:
+            queues.configure(host.name, read_changes(message.payload()))
+            return 0
+        return settle(queues, target, incoming, session, now_ms)
+    except RefusedError as error:
+        queues.problem = str(error)
+        return error.reason_code
+
+
+def enqueue(
+    queues: Queues, host: HostedQueue, incoming: Incoming, message: Message, topic: bytes
+) -> int:
+    """Make a message part of a queue; `topic` when it is not the queue's own."""
+    now_ms = message.ts_ms
+    policy = host.machine.policy
+    expires_ms = now_ms + policy.ttl_ms if policy.ttl_ms else 0
+    if incoming.expiry_ms >= 0:
+        own_ms = now_ms + incoming.expiry_ms
+        expires_ms = own_ms if not expires_ms or own_ms < expires_ms else expires_ms
+    record = Record(
+        topic,
+        incoming.key,
+        incoming.message_id,
+        message.publisher.encode(),
+        incoming.properties,
+        message.payload(),
+        message.qos,
+        incoming.priority(),
+        now_ms,
+        expires_ms,
+    )
+    dedupe = b""
+    if incoming.message_id and policy.dedupe_window_ms:
+        identity = record.publisher + b"\0" + incoming.message_id
+        dedupe = hashlib.blake2b(identity, digest_size=DIGEST_BYTES).digest()
+    partition = queues.partition_for(host, incoming.key)
+    due_ms = incoming.due_ms(now_ms)
+    if due_ms:
+        reply = _delay(queues, host, Delayed(due_ms, 0, partition, record), dedupe, now_ms)
+    else:
+        reply = host.enqueue(record, partition, dedupe, c.PUBLISHED, now_ms)
+    if reply == DUPLICATE:
+        return 0  # it is here already: the publisher may forget it
+    if reply:
+        queues.problem = _words(host, reply, len(record.payload))
+    return reply
+
+
+def _delay(queues: Queues, host: HostedQueue, delayed: Delayed, dedupe: bytes, now_ms: int) -> int:
+    """Keep a message until it is due, in a table of its own."""
+    reply = host.apply(c.Accept(len(delayed.record.payload), dedupe), now_ms)
+    if reply == 0:
+        if host.ephemeral:
+            problem = "a reply cannot be delayed"
+            raise RefusedError.because(reasons.IMPLEMENTATION_SPECIFIC_ERROR, problem)
+        delayed.number = queues.new_number()
+        put_delayed(queues.runner.group.batch, host.id, delayed)
+        queues.runner.group.bytes += delayed.record.size()
+    return reply
+
+
+def capture(queues: Queues, name: str, message: Message) -> int:
+    """A message of an ordinary topic which a queue is bound to."""
+    host = queues.find(name)
+    if host is None:
+        return 0
+    queues.problem = ""
+    host.active_ms = message.ts_ms
+    try:
+        incoming = read_incoming(message.body, message.payload_at, message.expiry_at)
+        return enqueue(queues, host, incoming, message, message.topic)
+    except RefusedError as error:
+        queues.problem = str(error)
+        return error.reason_code
+
+
+def settle(
+    queues: Queues, target: Target, incoming: Incoming, session: Session | None, now_ms: int
+) -> int:
+    """Ack, nack or reject one delivery."""
+    host = target.host
+    if not incoming.message_id:
+        queues.problem = "user property message-id is missing"
+        return reasons.IMPLEMENTATION_SPECIFIC_ERROR
+    client_id = session.client_id if session is not None else ""
+    group = incoming.group_id.decode()
+    if not group:
+        group = _group_of(host, session)
+    place = _place(host, group, incoming.message_id)
+    if place is None:
+        queues.problem = "there is no delivery with this message-id"
+        return reasons.NO_MATCHING_SUBSCRIBERS
+    outcome = _OUTCOMES[target.operation]
+    delay_ms = incoming.delay_ms() if outcome == c.NACK else 0
+    reason = incoming.reason.decode() if outcome == c.REJECT else ""
+    reply = host.apply(
+        c.Settle(group, client_id, place[0], place[1], outcome, delay_ms, reason), now_ms
+    )
+    if reply == reasons.NOT_AUTHORIZED:
+        queues.problem = f"this delivery is not in the hands of {client_id!r}"
+    return reply
+
+
+def _group_of(host: HostedQueue, session: Session | None) -> str:
+    """The group in which this client consumes the queue."""
+    if session is not None:
+        for subscriber in session.consumers:
+            if subscriber.host is host:
+                return subscriber.group
+        # It has unsubscribed, and still has something in hand.
+        for group in host.machine.groups.values():
+            for lane in group.lanes:
+                for held in lane.held.values():
+                    if held.consumer.name == session.client_id:
+                        return group.name
+    return ""
+
+
+def _place(host: HostedQueue, group: str, message_id: bytes) -> tuple[int, int] | None:
+    """Partition and sequence of a message, from the id it was delivered with."""
+    known = host.known_ids.get((group, message_id)) if host.known_ids else None
+    if known is not None:
+        return known
+    parts = message_id.rsplit(b":", 2)
+    if len(parts) != 3 or not parts[1].isdigit() or not parts[2].isdigit():
+        return None
+    if parts[0] != host.topic and parts[0] != host.topic[len(names.PREFIX) :]:
+        return None
+    if len(parts[1]) > 4 or len(parts[2]) > 19:
+        return None
+    return int(parts[1]), int(parts[2])
+
+
+def _words(host: HostedQueue, reply: int, size: int) -> str:
+    policy = host.machine.policy
+    address = names.address(host.name)
+    if reply == reasons.QUOTA_EXCEEDED:
+        return f"queue {address!r} holds {host.machine.depth()} of {policy.depth_max} messages"
+    if reply == reasons.PACKET_TOO_LARGE:
+        return f"message of {size} bytes; queue {address!r} takes {policy.message_bytes_max}"
+    return ""

@@ -1,0 +1,391 @@
+"""All durable queues of the broker: which there are, and which of them are awake.
+
+Of a queue nobody uses only its name is in memory. It wakes when somebody publishes or subscribes,
+and sleeps again when it has been idle for a while and nothing in it waits for time to pass.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, final
+
+import msgspec
+
+from queuelake import names
+from queuelake.broker.clock import Clock
+from queuelake.broker.queues import rows
+from queuelake.broker.queues.binding import Binding
+from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.queues.publishing import capture
+from queuelake.broker.queues.tail import RecordCache
+from queuelake.broker.router import Router
+from queuelake.broker.runner import Runner
+from queuelake.broker.webhooks import Webhooks
+from queuelake.engine.kinds.durable import DurableQueue
+from queuelake.engine.partitioning import fnv1a
+from queuelake.engine.policy.settings import Policy, policy_of
+from queuelake.errors import NotFoundError, RefusedError
+from queuelake.protocol import reasons
+from queuelake.protocol.message import Message
+from queuelake.queue_settings import (
+    QueueSettings,
+    changes_allowed,
+    merged,
+    settings_of,
+)
+from queuelake.settings import Queues as QueuesSection
+from queuelake.storage import api, queue_records
+from queuelake.storage import queue_tables as t
+from queuelake.storage.api import Store
+
+log = logging.getLogger("queuelake.queues")
+
+TARGETS_MAX: Final = 100_000
+SWEEP_ROWS: Final = 5_000
+
+
+@final
+class Target:
+    """What a topic below `$queue/` means."""
+
+    __slots__ = ("host", "operation", "topic")
+
+    def __init__(self, host: HostedQueue, operation: int, topic: bytes) -> None:
+        self.host: HostedQueue = host
+        self.operation: int = operation
+        self.topic: bytes = topic  # when it is longer than the queue's own; else empty
+
+
+@final
+class Queues:
+    """The service; `publishing`, `subscribing` and `upkeep` beside this file work on it."""
+
+    __slots__ = (
+        "_dice",
+        "_ids",
+        "_last_id",
+        "_last_number",
+        "_targets",
+        "alerts",
+        "bindings",
+        "cache",
+        "clock",
+        "durable",
+        "hosts",
+        "problem",
+        "router",
+        "runner",
+        "settings",
+        "store",
+        "sublevels",
+    )
+
+    def __init__(
+        self, store: Store, runner: Runner, router: Router, clock: Clock, settings: QueuesSection
+    ) -> None:
+        self.store: Store = store
+        self.runner: Runner = runner
+        self.router: Router = router
+        self.clock: Clock = clock
+        self.settings: QueuesSection = settings
+        self.cache: RecordCache = RecordCache(settings.cache_bytes_max)
+        self.hosts: dict[str, HostedQueue] = {}  # those which are awake
+        self.sublevels: set[str] = set()  # names of queues which have them
+        self.bindings: dict[str, list[Binding]] = {}
+        self.alerts: Webhooks | None = None
+        self._ids: dict[str, int] = {}  # of all queues in the store
+        self._last_id: int = 0
+        self._last_number: int = 0
+        self.durable: bool = False  # whether what the last publish did is part of a commit
+        self.problem: str = ""  # in words, why the last publish was refused
+        self._targets: dict[bytes, Target] = {}
+        self._dice: int = 1
+
+    def load(self, first_id: int) -> None:
+        """Learn which queues there are; ids from `first_id` on were never used."""
+        self._last_id = first_id
+        with self.store.view() as view:
+            for key, value in view.scan(api.QUEUES, b"", b"\xff" * 9):
+                record = queue_records.decode_queue(value)
+                self._ids[record.name] = int.from_bytes(key, "big")
+                if b"topics" in record.settings or b"sublevels" in record.settings:
+                    self._note(record.name, self._settings(record.name, _tree(record.settings)))
+        for name in self.settings.named:
+            if name in self._ids:
+                host = self.find(name)
+                assert host is not None
+                self._note(name, host.settings)
+            else:
+                self.create(name, {})
+        if not self.runner.group.batch.is_empty() or self._has_doomed():
+            self.runner.group.batch.sweep(SWEEP_ROWS)
+
+    def _has_doomed(self) -> bool:
+        with self.store.view() as view:
+            return len(t.doomed_queues(view)) > 0
+
+    # Finding queues
+
+    def sleeping_id(self, name: str) -> int:
+        """The id of a queue which is not awake; 0: it is, or is not there."""
+        return 0 if name in self.hosts else self._ids.get(name, 0)
+
+    def names(self) -> list[str]:
+        return sorted(set(self._ids) | set(self.hosts))
+
+    def exists(self, name: str) -> bool:
+        return name in self.hosts or name in self._ids
+
+    def find(self, name: str) -> HostedQueue | None:
+        """The queue of this name, woken if need be."""
+        host = self.hosts.get(name)
+        if host is None and name in self._ids:
+            host = self._wake(name)
+        return host
+
+    def get(self, name: str) -> HostedQueue:
+        """The queue of this name, which the caller believes to be there.
+
+        Raises:
+            NotFoundError: it is not.
+        """
+        host = self.find(name)
+        if host is None:
+            raise NotFoundError(f"there is no queue {names.address(name)!r}")
+        return host
+
+    def find_or_create(self, name: str) -> HostedQueue:
+        """For somebody who publishes or subscribes.
+
+        Raises:
+            RefusedError: it is not there, and may not be made.
+        """
+        host = self.find(name)
+        if host is not None:
+            return host
+        if not self.settings.auto_create and not names.is_response(name):
+            problem = f"there is no queue {names.address(name)!r} and queues.auto_create is off"
+            raise RefusedError.because(reasons.NOT_AUTHORIZED, problem)
+        return self.create(name, {})
+
+    def above_with_sublevels(self, name: str) -> str:
+        """The longest prefix of a name which is a queue with sublevels; empty: there is none."""
+        if not self.sublevels:
+            return ""
+        while "/" in name:
+            name = name.rpartition("/")[0]
+            if name in self.sublevels:
+                return name
+        return ""
+
+    def target(self, topic: bytes) -> Target:
+        """What a publish to this topic means; queues are made for it.
+
+        Raises:
+            RefusedError: it means nothing, or the queue may not be made.
+        """
+        found = self._targets.get(topic)
+        if found is None:
+            found = self._resolve(topic)
+            if len(self._targets) >= TARGETS_MAX:
+                self._targets.clear()
+            self._targets[topic] = found
+        return found
+
+    def _resolve(self, topic: bytes) -> Target:
+        address = names.parse_publish(topic)
+        name = address.name
+        if not self.exists(name):
+            above = self.above_with_sublevels(name)
+            if above:
+                host = self.find(above)
+                assert host is not None
+                enqueues = address.operation == names.ENQUEUE
+                return Target(host, address.operation, topic if enqueues else b"")
+            if address.operation != names.ENQUEUE and address.operation != names.CONFIGURE:
+                problem = f"there is no queue {names.address(name)!r}"
+                raise RefusedError.because(reasons.NO_MATCHING_SUBSCRIBERS, problem)
+            if address.operation == names.CONFIGURE:
+                return Target(self.create(name, {}), address.operation, b"")
+        return Target(self.find_or_create(name), address.operation, b"")
+
+    # Making and changing them
+
+    def create(self, name: str, explicit: dict[str, object]) -> HostedQueue:
+        if len(self._ids) >= self.settings.queues_max and not names.is_response(name):
+            limit = self.settings.queues_max
+            problem = f"there are {limit} of {limit} queues; {names.address(name)!r} is refused"
+            raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
+        settings = self._settings(name, explicit)
+        self._last_id += 1
+        ephemeral = names.is_response(name)
+        host = HostedQueue(
+            self,
+            self._last_id,
+            name,
+            settings,
+            explicit,
+            self._policy(name, settings, 0),
+            self.clock.now_ms(),
+            ephemeral,
+        )
+        self.hosts[name] = host
+        if not ephemeral:
+            self._ids[name] = host.id
+            host.changed()
+        self._note(name, settings)
+        return host
+
+    def _wake(self, name: str) -> HostedQueue:
+        queue_id = self._ids[name]
+        with self.store.view() as view:
+            value = view.get(api.QUEUES, t.queue_key(queue_id))
+        assert value is not None, f"{name!r} is known and not stored"
+        record = queue_records.decode_queue(value)
+        explicit = _tree(record.settings)
+        settings = self._settings(name, explicit)
+        policy = self._policy(name, settings, record.partitions)
+        host = HostedQueue(
+            self, queue_id, name, settings, explicit, policy, record.created_ms, False
+        )
+        host.record_dirty = False
+        host.restore(self._read(host, policy, record))
+        host.active_ms = self.clock.now_ms()
+        self.hosts[name] = host
+        return host
+
+    def _read(
+        self, host: HostedQueue, policy: Policy, record: queue_records.QueueRecord
+    ) -> DurableQueue:
+        now_ms = self.clock.now_ms()
+        with self.store.view() as view:
+            loader = rows.Loader(view, host.id, host.topic)
+            machine = loader.load(policy, record.next_group_id, now_ms)
+        machine.uses_priorities = record.uses_priorities
+        return machine
+
+    def reload(self, host: HostedQueue) -> None:
+        """A commit failed: what the store has is what there is; consumers join again."""
+        now_ms = self.clock.now_ms()
+        with self.store.view() as view:
+            value = view.get(api.QUEUES, t.queue_key(host.id))
+        if value is None:
+            host.restore(DurableQueue(self._policy(host.name, host.settings, 0)))
+            host.record_dirty = True
+        else:
+            record = queue_records.decode_queue(value)
+            policy = self._policy(host.name, host.settings, record.partitions)
+            host.restore(self._read(host, policy, record))
+            host.explicit = _tree(record.settings)
+            host.settings = self._settings(host.name, host.explicit)
+            host.record_dirty = False
+        for subscriber in list(host.subscribers.values()):
+            host.join(subscriber, now_ms)
+        host.changed()
+
+    def configure(self, name: str, changes: dict[str, object]) -> HostedQueue:
+        """Change a queue's own settings, or make it with them.
+
+        Raises:
+            BadQueueSettingsError: one entry for each mistake; nothing was changed.
+        """
+        changes = {key: value for key, value in changes.items() if key != "name"}
+        host = self.find(name)
+        if host is None:
+            self._settings(name, changes)  # refuse before anything is made
+            return self.create(name, changes)
+        explicit = merged(host.explicit, changes)
+        settings = self._settings(name, explicit)
+        changes_allowed(host.settings, settings)
+        host.explicit = explicit
+        policy = self._policy(name, settings, len(host.machine.partitions))
+        host.configure(settings, policy, self.clock.now_ms())
+        self._targets.clear()
+        self._note(name, settings)
+        return host
+
+    def delete(self, name: str) -> None:
+        """A queue, its messages and its groups are gone; its consumers get nothing any more."""
+        host = self.get(name)
+        host.is_deleted = True
+        for subscriber in list(host.subscribers.values()):
+            subscriber.joined = False
+            if subscriber in subscriber.session.consumers:
+                subscriber.session.consumers.remove(subscriber)
+        for tail in host.tails:
+            self.cache.forget(tail)
+        del self.hosts[name]
+        self._targets.clear()
+        self._unbind(name)
+        self.sublevels.discard(name)
+        if self._ids.pop(name, 0):
+            self._drop(host.id)
+
+    def _drop(self, queue_id: int) -> None:
+        batch = self.runner.group.batch
+        batch.drop_queue(queue_id)
+        batch.sweep(SWEEP_ROWS)
+        self.runner.wake()
+        self.runner.if_failed(lambda: self._drop(queue_id))
+
+    def unload(self, host: HostedQueue) -> None:
+        """Nobody uses it: only its name stays in memory."""
+        for tail in host.tails:
+            self.cache.forget(tail)
+        del self.hosts[host.name]
+        self._targets.clear()
+
+    def _settings(self, name: str, explicit: dict[str, object]) -> QueueSettings:
+        named = self.settings.named.get(name, {})
+        return settings_of(name, self.settings.defaults, merged(named, explicit))
+
+    def _policy(self, name: str, settings: QueueSettings, partitions: int) -> Policy:
+        policy = policy_of(settings, names.is_dead_letter(name))
+        policy.partitions = max(policy.partitions, partitions)
+        return policy
+
+    def _note(self, name: str, settings: QueueSettings) -> None:
+        """Remember what concerns topics which are not the queue's own."""
+        if settings.sublevels:
+            self.sublevels.add(name)
+        else:
+            self.sublevels.discard(name)
+        self._unbind(name)
+        if settings.topics:
+            found = [Binding(self, name, one.encode()) for one in settings.topics]
+            self.bindings[name] = found
+            for binding in found:
+                self.router.bind(binding)
+
+    def _unbind(self, name: str) -> None:
+        for binding in self.bindings.pop(name, []):
+            self.router.unbind(binding)
+
+    # Messages
+
+    def partition_for(self, host: HostedQueue, key: bytes) -> int:
+        count = len(host.machine.partitions)
+        if key:
+            return fnv1a(key) % count
+        self._dice = (self._dice * 1103515245 + 12345) & 0x7FFFFFFF
+        return (self._dice >> 16) % count
+
+    def new_tag(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def new_number(self) -> int:
+        """Tells delayed messages of one moment apart, over restarts too."""
+        self._last_number += 1
+        return self._last_id << 20 | self._last_number & 0xFFFFF
+
+    def capture(self, name: str, message: Message) -> int:
+        return capture(self, name, message)
+
+    def report(self, client_id: str, topic_filter: bytes, problem: str) -> None:
+        log.warning("%r cannot resume %s: %s", client_id, topic_filter.decode(), problem)
+
+
+def _tree(settings: bytes) -> dict[str, object]:
+    tree: dict[str, object] = msgspec.json.decode(settings)
+    return tree

@@ -1,0 +1,164 @@
+"""A client's subscription to a queue: one consumer of a group, and the packets it gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from queuelake.broker.deliveries import Consumer, Deliveries, Delivery
+from queuelake.broker.queues.incoming import EXPIRY
+from queuelake.engine.commands import ACK, NACK, REJECT
+from queuelake.protocol.message import FIRST_BYTE, PACKET_IDS, encode_ids
+from queuelake.protocol.packets import V5
+from queuelake.protocol.properties import write_user
+from queuelake.protocol.wire import varint
+
+if TYPE_CHECKING:
+    from queuelake.broker.queues.host import HostedQueue
+    from queuelake.broker.session import Session, Subscription
+
+MESSAGE_ID: Final = b"\x26\0\x0amessage-id"
+OFFSET: Final = b"\x26\0\x06offset"
+COUNTS: Final = [write_user([(b"delivery-count", b"%d" % n)]) for n in range(64)]
+EXPIRY_S_MAX: Final = 0xFFFFFFFF
+
+
+@final
+class Subscriber(Consumer):
+    """`tag` is how the machine names it."""
+
+    __slots__ = (
+        "_ids",
+        "_prefixes",
+        "derived",
+        "group",
+        "host",
+        "joined",
+        "lost",
+        "pattern",
+        "prefetch",
+        "session",
+        "settles_by_puback",
+        "starts",
+        "subscription",
+        "tag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        host: HostedQueue,
+        subscription: Subscription,
+        group: str,
+        derived: bool,
+        pattern: bytes,
+        tag: int,
+    ) -> None:
+        session = subscription.session
+        self.host: HostedQueue = host
+        self.session: Session = session
+        self.subscription: Subscription = subscription
+        self.group: str = group
+        self.derived: bool = derived
+        self.pattern: bytes = pattern
+        self.tag: int = tag
+        self.topic: bytes = host.topic
+        self.prefetch: int = 0  # 0: as the queue says
+        self.starts: list[int] | None = None
+        self.settles_by_puback: bool = False
+        self.joined: bool = False
+        self.lost: bool = False  # it gave no sign of life; it joins again with the next one
+        self._prefixes: list[bytes] = []  # properties which are the same for a whole partition
+        number = subscription.subscription_id
+        self._ids: bytes = encode_ids([number]) if number else b""
+
+    def deliver(self, delivery: Delivery) -> None:
+        deliveries = self.session.deliveries
+        if deliveries is None:
+            deliveries = self.session.deliveries = Deliveries()
+        deliveries.add(delivery)
+
+    def frame(self, delivery: Delivery, packet_id: bytes, now_ms: int) -> bytes:
+        record = delivery.record
+        first = FIRST_BYTE | delivery.qos << 1
+        topic = self.topic
+        if self.pattern and record.topic:
+            topic = record.topic  # what matched is what the client subscribed to
+        payload = record.payload
+        if self.session.version != V5:
+            length = varint(4 + len(topic) + len(payload))
+            head = bytes((first,))
+            return b"".join([head, length, PACKET_IDS[len(topic)], topic, packet_id, payload])
+        own = self._properties(delivery)
+        rest = record.properties
+        if rest.startswith(EXPIRY):
+            left_s = min(max(0, (record.expires_ms - now_ms + 999) // 1000), EXPIRY_S_MAX)
+            rest = EXPIRY + left_s.to_bytes(4, "big") + rest[5:]
+        size = len(own) + len(rest)
+        size_bytes = varint(size)
+        length = varint(4 + len(topic) + len(size_bytes) + size + len(payload))
+        return b"".join(
+            [
+                bytes((first,)),
+                length,
+                PACKET_IDS[len(topic)],
+                topic,
+                packet_id,
+                size_bytes,
+                own,
+                rest,
+                payload,
+            ]
+        )
+
+    def _properties(self, delivery: Delivery) -> bytes:
+        """What the broker says about this delivery."""
+        record = delivery.record
+        partition = delivery.partition
+        if partition >= len(self._prefixes):
+            self._make_prefixes(partition + 1)
+        offset = str(record.seq).encode()
+        size = PACKET_IDS[len(offset)]
+        attempt = delivery.attempt
+        if attempt < len(COUNTS):
+            count = COUNTS[attempt]
+        else:
+            count = write_user([(b"delivery-count", str(attempt).encode())])
+        if record.message_id:
+            message_id = record.message_id
+        else:
+            message_id = self.host.id_prefixes[partition] + offset
+        parts = [
+            self._prefixes[partition],
+            MESSAGE_ID,
+            PACKET_IDS[len(message_id)],
+            message_id,
+            OFFSET,
+            size,
+            offset,
+            count,
+        ]
+        if record.topic:
+            parts.append(write_user([(b"x-source-topic", record.topic)]))
+        return b"".join(parts)
+
+    def _make_prefixes(self, count: int) -> None:
+        for partition in range(len(self._prefixes), count):
+            pairs = [
+                (b"queue", self.topic),
+                (b"group-id", self.group.encode()),
+                (b"partition", str(partition).encode()),
+            ]
+            self._prefixes.append(self._ids + write_user(pairs))
+
+    # What the client answers on the MQTT level
+
+    def acknowledged(self, delivery: Delivery, reason: int) -> None:
+        if self.settles_by_puback:
+            outcome = ACK if reason < 0x80 else REJECT
+            words = "" if reason < 0x80 else f"refused with reason 0x{reason:02X}"
+            self.host.settle(self, delivery, outcome, words)
+
+    def undeliverable(self, delivery: Delivery, size: int) -> None:
+        limit = self.session.packet_size_max
+        words = f"its packet has {size} bytes, the client takes {limit}"
+        self.host.settle(self, delivery, NACK, words)

@@ -1,0 +1,75 @@
+"""The way back of a dead letter: into the queue it came from, as if it were published now.
+
+The message joins the end of its original partition and leaves its dead-letter queue in one commit,
+so it is never in none of them, nor in both. No limit applies to it: it was accepted once.
+"""
+
+from __future__ import annotations
+
+from queuelake import names
+from queuelake.broker import queue_views
+from queuelake.broker.queues.deadletters import dead_properties
+from queuelake.broker.queues.host import HostedQueue
+from queuelake.control_queues import Redriven
+from queuelake.engine import commands as c
+from queuelake.errors import NotFoundError
+from queuelake.queue_settings import dead_letter_target
+from queuelake.storage.chunk import Record
+
+
+def letters_of(host: HostedQueue) -> HostedQueue | None:
+    """The queue which takes the dead letters of another, if there is one yet."""
+    name = dead_letter_target(host.settings, host.name)
+    return host.queues.find(name) if name else None
+
+
+def redrive(host: HostedQueue, message_id: str, now_ms: int) -> Redriven:
+    """Put a dead letter back; it is so when the commit is durable.
+
+    Raises:
+        NotFoundError: there is none with this id which came from this queue.
+    """
+    address = names.address(host.name)
+    letters = letters_of(host)
+    place = queue_views.message_place(letters, message_id) if letters is not None else None
+    if letters is not None and place is not None:
+        dead = queue_views.find_record(letters, place, now_ms)
+        if dead is not None:
+            story, own = dead_properties(dead.properties)
+            if story.get("dlq-original-queue") == address:
+                partition = _partition(host, story, dead)
+                record = _revived(host, dead, story, own, now_ms)
+                host.enqueue(record, partition, b"", c.ACCEPTED, now_ms)
+                letters.apply(c.Remove(*place), now_ms)
+                new_id = queue_views.message_id(host, partition, record)
+                return Redriven(address, new_id.decode(), partition)
+    raise NotFoundError(f"queue {address!r} has no dead letter {message_id!r}")
+
+
+def _partition(host: HostedQueue, story: dict[str, str], dead: Record) -> int:
+    number = int(story.get("dlq-original-partition", "-1"))
+    if 0 <= number < len(host.machine.partitions):
+        return number
+    return host.queues.partition_for(host, dead.key)  # the queue was made anew meanwhile
+
+
+def _revived(
+    host: HostedQueue, dead: Record, story: dict[str, str], own: bytes, now_ms: int
+) -> Record:
+    topic = story.get("dlq-original-topic", "").encode()
+    former_id = story.get("dlq-original-id", "").encode()
+    if former_id.startswith(host.topic + b":"):
+        former_id = b""  # the broker's: it says the offset, which is another one now
+    ttl_ms = host.machine.policy.ttl_ms
+    return Record(
+        b"" if topic == host.topic else topic,
+        dead.key,
+        former_id,
+        dead.publisher,
+        own,
+        dead.payload,
+        dead.qos,
+        dead.priority,
+        now_ms,
+        now_ms + ttl_ms if ttl_ms else 0,
+    )
