@@ -111,7 +111,6 @@ class QueueStats(Struct, frozen=True):
     retrying: int = 0
     delayed: Annotated[int, Meta(description="not visible before their time")] = 0
     dlq: Annotated[int, Meta(description="messages in its dead-letter queue")] = 0
-    stored_bytes: int = 0
     enqueued_total: int = 0
     dequeued_total: int = 0
     acked_total: int = 0
@@ -221,3 +220,4 @@ class QueueMetrics(Struct, frozen=True):
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
     consumers_by_group: dict[str, int] = {}
+    asleep: Annotated[bool, Meta(description="nobody uses it: only its depth is known")] = False

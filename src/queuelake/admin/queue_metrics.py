@@ -12,10 +12,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from queuelake.control_queues import QueueMetrics
 
-GAUGES = {
-    "depth": "Messages which some group has not settled yet",
-    "in_flight": "Messages delivered and not settled",
-}
 # The field of QueueMetrics, the name of the metric, and what it counts.
 COUNTERS = (
     ("enqueued", "enqueue", "Messages accepted"),
@@ -29,11 +25,10 @@ COUNTERS = (
 
 
 def queue_families(queues: Sequence[QueueMetrics]) -> Iterator[Metric]:
-    for field, text in GAUGES.items():
-        gauge = GaugeMetricFamily(f"mqtt_queue_{field}", text, labels=["queue"])
-        for queue in queues:
-            gauge.add_metric([queue.queue], getattr(queue, field))
-        yield gauge
+    yield _gauge(queues, "depth", "Messages which some group has not settled yet")
+    # A counter of a queue which sleeps would fall to 0, and a rate would rise out of that.
+    queues = [queue for queue in queues if not queue.asleep]
+    yield _gauge(queues, "in_flight", "Messages delivered and not settled")
     for field, name, text in COUNTERS:
         counter = CounterMetricFamily(f"mqtt_queue_{name}", text, labels=["queue"])
         for queue in queues:
@@ -42,6 +37,13 @@ def queue_families(queues: Sequence[QueueMetrics]) -> Iterator[Metric]:
     yield _dead_letters(queues)
     yield _consumers(queues)
     yield _latency(queues)
+
+
+def _gauge(queues: Sequence[QueueMetrics], field: str, text: str) -> Metric:
+    family = GaugeMetricFamily(f"mqtt_queue_{field}", text, labels=["queue"])
+    for queue in queues:
+        family.add_metric([queue.queue], getattr(queue, field))
+    return family
 
 
 def _dead_letters(queues: Sequence[QueueMetrics]) -> Metric:
