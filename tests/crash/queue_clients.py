@@ -311,13 +311,14 @@ def _packets(sock: socket.socket) -> Iterator[Packet | None]:
             del data[:length]
         sock.settimeout(POLL_S)
         try:
-            more = sock.recv(262_144)
+            more: bytes | None = sock.recv(262_144)
         except TimeoutError:
+            more = None
+        # The poll is for reading; half a write would tear a packet.
+        sock.settimeout(CONNECT_TIMEOUT_S)
+        if more is None:
             yield None
-            continue
-        finally:
-            # The poll is for reading; half a write would tear a packet.
-            sock.settimeout(CONNECT_TIMEOUT_S)
-        if not more:
+        elif more:
+            data += more
+        else:
             raise ConnectionLostError
-        data += more

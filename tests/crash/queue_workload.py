@@ -27,6 +27,7 @@ DRAIN_QUIET_S = DELIVERY_TIMEOUT_S + 10.0
 CONFIG = f"""
 [queues.defaults]
 performance.delivery_timeout = "{DELIVERY_TIMEOUT_S:g}s"
+retry_policy.max_retries = 3
 retry_policy.initial_backoff = "500ms"
 retry_policy.max_backoff = "2s"
 [queues."crash/serial"]
