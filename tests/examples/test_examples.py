@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.harness.broker import BrokerProcess
+from tests.harness.broker import BrokerProcess, package_root
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -18,6 +19,7 @@ def run_example(name: str, *arguments: str) -> str:
         text=True,
         timeout=60,
         check=False,
+        env=os.environ | {"PYTHONPATH": package_root()},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -26,3 +28,24 @@ def run_example(name: str, *arguments: str) -> str:
 def test_hello_gets_what_was_published_while_it_was_away(broker: BrokerProcess) -> None:
     output = run_example("hello.py", str(broker.mqtt_port))
     assert "['20 C', '21 C', '22 C', '23 C', '24 C']" in output
+
+
+def test_the_first_queue_is_worked_off_in_order(broker: BrokerProcess) -> None:
+    output = run_example("first_queue.py", str(broker.mqtt_port))
+    lines = [line.partition(" in partition")[0] for line in output.splitlines()[1:]]
+    assert lines == ["task 0", "task 1", "task 2"]
+
+
+def test_the_work_queue_retries_one_image_and_buries_another(broker: BrokerProcess) -> None:
+    output = run_example("work_queue.py", str(broker.mqtt_port))
+    for number in range(6):
+        assert f"worked on image-{number} delivery 1" in output
+    assert "worked on image-3 delivery 2" in output
+    assert "dead letter: not-an-image because" in output
+
+
+def test_a_request_waits_for_a_worker_and_gets_its_reply(broker: BrokerProcess) -> None:
+    output = run_example("request_reply.py", str(broker.mqtt_port))
+    assert "nobody serves yet: no reply" in output
+    assert "anna -> welcome" in output
+    assert "bert -> who are you?" in output
