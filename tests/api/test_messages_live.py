@@ -210,6 +210,38 @@ def test_a_dead_letter_is_sent_back_over_a_restart(
     assert back["payload"] == letter["payload"]
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="broker/queues/rows.py _trim: returns without writing PARTITIONS when no chunk goes",
+)
+def test_one_of_several_in_a_chunk_does_not_come_back(
+    fresh_broker: BrokerFactory, connect: Connect
+) -> None:
+    broker = fresh_broker()
+    rest = Rest(broker)
+
+    def send_back_the_first() -> None:
+        letter = rest.queue("tasks", "/dlq").json["messages"][0]
+        path = f"/dlq/{quote(letter['id'], safe='')}/retry"
+        assert rest.queue("tasks", path, method="POST").status == 202
+
+    worker = connect(of=broker)
+    worker.subscribe("tasks", group="g")
+    worker.publish_each("tasks", "a")
+    assert worker.reject(worker.receive()) == SUCCESS
+    send_back_the_first()
+    worker.receive_and_ack(1)
+    for payload in "bcd":
+        worker.publish_each("tasks", payload)
+        assert worker.reject(worker.receive()) == SUCCESS
+    send_back_the_first()
+    left = rest.queue("tasks", "/dlq").json["messages"]
+    assert len(left) == 2
+    broker.kill()
+    broker.restart()
+    assert Rest(broker).queue("tasks", "/dlq").json["messages"] == left
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
 def test_what_cannot_be_stored_is_answered_503_and_did_not_happen(
     fresh_broker: BrokerFactory, connect: Connect

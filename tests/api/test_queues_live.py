@@ -237,6 +237,29 @@ def test_a_group_is_deleted_with_what_only_it_needed(
     assert rest.queue(name, "/groups/idle", method="DELETE").status == 404
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="broker/queues/rows.py _trim: returns without writing PARTITIONS when no chunk goes",
+)
+def test_what_a_deleted_group_has_settled_does_not_come_back(
+    fresh_broker: BrokerFactory, connect: Connect
+) -> None:
+    broker = fresh_broker()
+    rest = Rest(broker)
+    rest.put("tasks", partitions=1)
+    worker = connect(of=broker)
+    worker.publish_each("tasks", *"abcde")
+    worker.subscribe("tasks", group="g")
+    for delivery in worker.receive_each(5)[:3]:
+        assert worker.ack(delivery) == SUCCESS
+    worker.disconnect()
+    assert rest.queue("tasks", "/groups/g", method="DELETE").status == 204
+    assert rest.queue("tasks", "/stats").json["depth"] == 2
+    broker.kill()
+    broker.restart()
+    assert Rest(broker).queue("tasks", "/stats").json["depth"] == 2
+
+
 def test_a_group_with_consumers_is_not_deleted(rest: Rest, connect: Connect, name: str) -> None:
     worker = consume(connect, name, "busy")
     answer = rest.queue(name, "/groups/busy", method="DELETE")
