@@ -9,10 +9,6 @@ from tests.crash.ports import free_port
 from tests.crash.queue_workload import CONFIG, QueueWorkload
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a claimed delivery overtakes unclaimed ones, and settlements not yet on disk",
-)
 @pytest.mark.timeout(240)
 def test_every_accepted_message_ends_once_when_the_broker_is_killed(
     fresh_broker: BrokerFactory,

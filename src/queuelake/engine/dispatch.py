@@ -61,6 +61,7 @@ class Dispatcher:
 
     __slots__ = (
         "_effects",
+        "_is_loading",
         "_now_ms",
         "_partitions",
         "_policy",
@@ -77,6 +78,7 @@ class Dispatcher:
         self._partitions: list[Partition] = partitions
         self._now_ms: int = now_ms
         self._effects: list[Effect] = effects
+        self._is_loading: bool = False  # a lane of this group waits for the store
         self.delivered: int = 0
         self.more: bool = False  # stopped at its limit, not at the end
         self.expired: list[Entry] = []
@@ -85,6 +87,7 @@ class Dispatcher:
     def run(self, group: Group) -> None:
         if not group.order:
             return
+        self._is_loading = False
         if self._policy.ordering == NONE:
             self._in_turn(group)
         else:
@@ -145,7 +148,8 @@ class Dispatcher:
 
     def _in_turn(self, group: Group) -> None:
         order = group.order
-        returning = [lane for lane in group.lanes if lane.returns]
+        returning = [(lane.first_in_line(), lane.number) for lane in group.lanes if lane.returns]
+        heapq.heapify(returning)
         new = [
             lane
             for lane in group.lanes
@@ -170,13 +174,18 @@ class Dispatcher:
                     return
                 self._hand_out(group, group.lanes[entry.partition], consumer, entry)
 
-    def _next_of_any(self, group: Group, returning: list[Lane], new: list[Lane]) -> Entry | None:
-        """Returned messages first, then by priority."""
+    def _next_of_any(
+        self, group: Group, returning: list[tuple[int, int]], new: list[Lane]
+    ) -> Entry | None:
+        """Returned messages first, in the order of their return, then by priority."""
         while returning:
-            lane = returning[-1]
+            lane = group.lanes[returning[0][1]]
             returned = lane.take_return(self._policy.key_inflight)
+            if returned is None or not lane.returns:
+                heapq.heappop(returning)
+            else:
+                heapq.heapreplace(returning, (lane.first_in_line(), lane.number))
             if returned is None:
-                returning.pop()
                 continue
             if self._policy.retry_blocks == BLOCKS_KEY:
                 lane.unblock(returned.key)
@@ -193,6 +202,8 @@ class Dispatcher:
                 return entry
             if group.ranked and group.ranked[0][0] < RANK_DEFAULT:
                 return self._next_of_any(group, returning, new)  # it has just been found
+        if self._is_loading:
+            return None  # low priorities go when nothing else is left
         return self._next_ranked(group, PRIORITY_MAX + 1) if group.ranked else None
 
     def _next_ranked(self, group: Group, below: int) -> Entry | None:
@@ -227,6 +238,7 @@ class Dispatcher:
                 return None
             entry = partition.window.get(seq)
             if entry is None:
+                self._is_loading = True
                 if not partition.loading:
                     partition.loading = seq
                     self._effects.append(Load(partition.number, seq))
@@ -265,5 +277,6 @@ class Dispatcher:
             lane.out[entry.key] = out
             if out == policy.key_inflight:
                 lane.block(entry.key)
-        claimed = attempt == 1 and entry.seq < lane.claimed
-        self._effects.append(Deliver(group, consumer, entry, attempt, claimed))
+        # Where one message waits for the settlement of another, that must be durable before.
+        patient = attempt > 1 or policy.key_inflight > 0 or consumer.prefetch == 1
+        self._effects.append(Deliver(group, consumer, entry, attempt, patient))

@@ -16,16 +16,21 @@ from queuelake.engine.message import Entry
 class Deliver(Effect):
     """Send a message to a consumer; `attempt` 1 is the first time."""
 
-    __slots__ = ("attempt", "claimed", "consumer", "entry", "group")
+    __slots__ = ("attempt", "consumer", "entry", "group", "patient")
 
     def __init__(
-        self, group: Group, consumer: Consumer, entry: Entry, attempt: int, claimed: bool
+        self, group: Group, consumer: Consumer, entry: Entry, attempt: int, patient: bool
     ) -> None:
         self.group: Group = group
         self.consumer: Consumer = consumer
         self.entry: Entry = entry
         self.attempt: int = attempt
-        self.claimed: bool = claimed  # that it was handed out is durable already
+        self.patient: bool = patient  # leaves when its own command is durable, never before
+
+    def is_claimed(self) -> bool:
+        """Whether the store knows already that this may have been handed out."""
+        entry = self.entry
+        return not self.patient and entry.seq < self.group.lanes[entry.partition].claimed
 
 
 @final

@@ -54,12 +54,13 @@ class Held:
 class Tally:
     """How a message fared so far."""
 
-    __slots__ = ("attempts", "due_ms", "first_ms")
+    __slots__ = ("attempts", "due_ms", "first_ms", "line")
 
     def __init__(self, attempts: int, due_ms: int, first_ms: int) -> None:
         self.attempts: int = attempts  # how often it was handed out
         self.due_ms: int = due_ms  # not again before; 0: at once
         self.first_ms: int = first_ms  # when it was handed out first
+        self.line: int = 0  # its number among all which returned
 
 
 @final
@@ -200,11 +201,15 @@ class Lane:
     def wait(self, entry: Entry, due_ms: int) -> None:
         heapq.heappush(self.waiting, (due_ms, entry.seq, entry))
 
-    def put_return(self, entry: Entry, in_order: bool) -> None:
+    def put_return(self, entry: Entry, in_order: bool, number: int) -> None:
+        self.tallies[entry.seq].line = number
         if in_order:
             insort(self.returns, entry, key=sequence_of)
         else:
             self.returns.append(entry)
+
+    def first_in_line(self) -> int:
+        return self.tallies[self.returns[0].seq].line
 
     def take_return(self, key_inflight: int) -> Entry | None:
         """The first in line to return whose key has not its full number out."""
@@ -214,13 +219,11 @@ class Lane:
                 return entry
         return None
 
-    def due(self, now_ms: int, in_order: bool) -> bool:
-        """Move retries whose time has come into line."""
-        moved = False
-        while self.waiting and self.waiting[0][0] <= now_ms:
-            self.put_return(heapq.heappop(self.waiting)[2], in_order)
-            moved = True
-        return moved
+    def next_due(self, now_ms: int) -> Entry | None:
+        """A retry whose time has come: the caller puts it in line."""
+        if self.waiting and self.waiting[0][0] <= now_ms:
+            return heapq.heappop(self.waiting)[2]
+        return None
 
     def is_waiting_before(self, seq: int) -> bool:
         """Whether a message with a lower sequence waits for its retry."""

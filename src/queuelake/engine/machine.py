@@ -26,12 +26,14 @@ class Meta:
         self.now_ms: int = now_ms
 
 
+@mypyc_attr(acyclic=True)
 class Command:
     """What is asked of a machine."""
 
     __slots__ = ()
 
 
+@mypyc_attr(acyclic=True)
 class Effect:
     """What a machine asks of the world, once its state is durable."""
 

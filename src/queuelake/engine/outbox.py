@@ -1,8 +1,8 @@
 """Deliveries which wait until the store knows of them, so that none overtakes another.
 
-What is `claimed` may leave at once, but not before an earlier delivery to the same consumer: first
-deliveries come in order. So when a group is stored, its deliveries leave, and behind them those
-which were claimed by that group while they waited for the next one.
+What the store knows of may leave at once, but not before an earlier delivery to the same consumer:
+first deliveries come in order. So when a group is stored, its deliveries leave, and behind them
+those which were claimed by that group while they waited for the next one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Outbox:
     def put(self, delivery: Deliver) -> bool:
         """Whether it leaves now; it is kept otherwise."""
         consumer = delivery.consumer
-        if delivery.claimed and consumer.unsent == 0:
+        if consumer.unsent == 0 and delivery.is_claimed():
             return True
         consumer.unsent += 1
         self._collected.append(delivery)
@@ -47,7 +47,7 @@ class Outbox:
             waiting: set[str] = set()
             for delivery in collected:
                 name = delivery.consumer.name
-                if name not in waiting and _is_claimed(delivery):
+                if name not in waiting and delivery.is_claimed():
                     leaving.append(delivery)
                 else:
                     waiting.add(name)
@@ -55,12 +55,3 @@ class Outbox:
         for delivery in leaving:
             delivery.consumer.unsent -= 1
         return leaving
-
-
-def _is_claimed(delivery: Deliver) -> bool:
-    """By now, not only when it was handed out."""
-    if delivery.claimed:
-        return True
-    entry = delivery.entry
-    lane = delivery.group.lanes[entry.partition]
-    return delivery.attempt == 1 and entry.seq < lane.claimed

@@ -41,29 +41,26 @@ class Partition:
         self.last += 1
         entry.seq = self.last
         self.window[self.last] = entry
-        if len(self.window) > self.window_max:
-            # A lane which still needs the oldest is far behind and reads from the store anyway.
-            del self.window[next(iter(self.window))]
+        if len(self.window) > 2 * self.window_max:
+            self._shrink(self.last - self.window_max, self.last)
 
     def loaded(self, first: int, entries: list[Entry]) -> None:
         if self.loading == first:
             self.loading = 0
-        window = self.window
-        count_max = 2 * self.window_max
-        for entry in entries[:count_max]:  # the first ones are those somebody waits for
-            window.pop(entry.seq, None)
-            window[entry.seq] = entry
-        while len(window) > count_max:
-            del window[next(iter(window))]
+        for entry in entries:
+            self.window.setdefault(entry.seq, entry)
+        if len(self.window) > 2 * self.window_max and entries:
+            self._shrink(first, entries[-1].seq)
 
-    def shrink(self, needed: int) -> None:
-        """No lane will ask for entries below `needed` again."""
-        window = self.window
-        while window:
-            oldest = next(iter(window))
-            if oldest >= needed:
-                return
-            del window[oldest]
+    def _shrink(self, first: int, last: int) -> None:
+        """Keep these, and as many of the newest: a lane which needs others is far behind and reads
+        from the store anyway. Seldom, so that it costs little for each message."""
+        newest = self.last - self.window_max // 2
+        kept: dict[int, Entry] = {}
+        for seq, entry in self.window.items():
+            if first <= seq <= last or seq > newest:
+                kept[seq] = entry
+        self.window = kept
 
     def stored(self) -> int:
         """How many messages are not gone."""

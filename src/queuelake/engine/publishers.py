@@ -8,6 +8,7 @@ for a while (`dedupe_window`), across connections and restarts.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final, final
 
 from queuelake.engine.machine import Command
@@ -45,24 +46,25 @@ class PublisherSession:
 
 @final
 class MessageIds:
-    """Hashes of ids seen lately, oldest first."""
+    """Hashes of ids seen lately."""
 
-    __slots__ = ("added", "until")
+    __slots__ = ("_order", "added", "until")
 
     def __init__(self) -> None:
         self.until: dict[bytes, int] = {}  # hash -> until when it counts
+        self._order: deque[bytes] = deque()  # oldest first
         self.added: list[bytes] = []  # those the store does not have yet
 
     def is_known(self, digest: bytes, now_ms: int) -> bool:
         return self.until.get(digest, 0) > now_ms
 
     def add(self, digest: bytes, now_ms: int, until_ms: int) -> None:
-        until = self.until
-        until.pop(digest, None)  # the dict stays in order of time
-        until[digest] = until_ms
+        self.restore(digest, until_ms)
         self.added.append(digest)
-        while until:
-            oldest = next(iter(until))
-            if until[oldest] > now_ms:
-                return
-            del until[oldest]
+        while self._order and self.until.get(self._order[0], 0) <= now_ms:
+            self.until.pop(self._order.popleft(), None)
+
+    def restore(self, digest: bytes, until_ms: int) -> None:
+        """As the store has it; they come in order of time."""
+        self.until[digest] = until_ms
+        self._order.append(digest)

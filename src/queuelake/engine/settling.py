@@ -77,7 +77,7 @@ def line_up(state: QueueState, lane: Lane, entry: Entry, due_ms: int) -> None:
     if due_ms > state.now_ms:
         lane.wait(entry, due_ms)
     else:
-        lane.put_return(entry, state.in_order())
+        state.put_return(lane, entry)
 
 
 def _bury(

@@ -54,7 +54,7 @@ class _Lane(msgspec.Struct, array_like=True):
     horizon: int
     held: list[_Held]
     out: list[tuple[int, int]]
-    tallies: list[tuple[int, int, int, int]]
+    tallies: list[tuple[int, int, int, int, int]]
     returns: list[_Entry]
     waiting: list[tuple[int, _Entry]]
     blocked: list[tuple[int, int]]
@@ -103,6 +103,7 @@ class _Queue(msgspec.Struct, array_like=True):
     delayed: int
     loose: int
     uses_priorities: bool
+    returned: int
     now_ms: int
 
 
@@ -118,11 +119,12 @@ def snapshot(queue: DurableQueue) -> bytes:
                 (name, session.next, [_parked(n, one) for n, one in sorted(session.parked.items())])
                 for name, session in queue.publishers.items()
             ],
-            list(queue.ids.until.items()),
+            sorted(_known_ids(queue), key=lambda item: (item[1], item[0])),
             [_entry(item[3]) for item in sorted(queue.expiry.soon, key=lambda item: item[:3])],
             queue.delayed,
             queue.loose,
             queue.uses_priorities,
+            queue.returned,
             queue.now_ms,
         )
     )
@@ -150,13 +152,15 @@ def restore(data: bytes) -> DurableQueue:
         for one in parked:
             command = Enqueue(_to_entry(one.entry), one.dedupe, 0, name, one.number)
             session.parked[one.number] = command
-    queue.ids.until = dict(found.ids)
+    for digest, until_ms in found.ids:
+        queue.ids.restore(digest, until_ms)
     for stored_entry in found.soon:
         entry = _to_entry(stored_entry)
         heapq.heappush(queue.expiry.soon, (entry.expires_ms, entry.partition, entry.seq, entry))
     queue.delayed = found.delayed
     queue.loose = found.loose
     queue.uses_priorities = found.uses_priorities
+    queue.returned = found.returned
     queue.now_ms = found.now_ms
     return queue
 
@@ -164,6 +168,11 @@ def restore(data: bytes) -> DurableQueue:
 _POLICY_FIELDS = tuple(
     name for name in dir(Policy) if not name.startswith("_") and not callable(getattr(Policy, name))
 )
+
+
+def _known_ids(queue: DurableQueue) -> list[tuple[bytes, int]]:
+    """Without those whose time is over: when they are forgotten makes no difference."""
+    return [(digest, until) for digest, until in queue.ids.until.items() if until > queue.now_ms]
 
 
 def _entry(entry: Entry) -> _Entry:
@@ -230,7 +239,7 @@ def _lane(lane: Lane) -> _Lane:
             for h in lane.held.values()
         ],
         sorted(lane.out.items()),
-        sorted((seq, t.attempts, t.due_ms, t.first_ms) for seq, t in lane.tallies.items()),
+        sorted((seq, t.attempts, t.due_ms, t.first_ms, t.line) for seq, t in lane.tallies.items()),
         [_entry(entry) for entry in lane.returns],
         [(item[0], _entry(item[2])) for item in sorted(lane.waiting, key=lambda item: item[:2])],
         sorted(lane.blocked.items()),
@@ -287,8 +296,9 @@ def _restore_lane(number: int, stored: _Lane, group: Group, former: dict[str, Co
         entry = _to_entry(one.entry)
         lane.held[entry.seq] = Held(entry, consumer, one.attempt, one.first_ms, one.deadline_ms)
     lane.out = dict(stored.out)
-    for seq, attempts, due_ms, first_ms in stored.tallies:
-        lane.tallies[seq] = Tally(attempts, due_ms, first_ms)
+    for seq, attempts, due_ms, first_ms, line in stored.tallies:
+        tally = lane.tallies[seq] = Tally(attempts, due_ms, first_ms)
+        tally.line = line
     lane.returns = [_to_entry(one) for one in stored.returns]
     for due_ms, waiting in stored.waiting:
         lane.wait(_to_entry(waiting), due_ms)

@@ -12,6 +12,7 @@ from queuelake.engine.counters import Counters
 from queuelake.engine.expiry import Expiry
 from queuelake.engine.groups import Group
 from queuelake.engine.lane import Held, Lane
+from queuelake.engine.message import Entry
 from queuelake.engine.partition import Partition
 from queuelake.engine.policy.settings import BLOCKS_KEY, NONE, Policy
 from queuelake.engine.publishers import MessageIds, PublisherSession
@@ -49,6 +50,7 @@ class QueueState:
         "publishers",
         "purged",
         "reply",
+        "returned",
         "uses_priorities",
     )
 
@@ -63,6 +65,7 @@ class QueueState:
         self.delayed: int = 0  # accepted, not yet enqueued
         self.loose: int = 0  # messages stored while there is no group
         self.uses_priorities: bool = False
+        self.returned: int = 0  # how many messages stood in line to return
         self.now_ms: int = 0
         self.counters: Counters = Counters()
         # Answers to the last command.
@@ -108,6 +111,11 @@ class QueueState:
                 if lane.held or lane.waiting or lane.returns or lane.dying:
                     return True
         return False
+
+    def put_return(self, lane: Lane, entry: Entry) -> None:
+        """In line, to be handed out before anything new."""
+        self.returned += 1
+        lane.put_return(entry, self.in_order(), self.returned)
 
     def let_go(self, lane: Lane, held: Held) -> None:
         """The consumer has it no more."""

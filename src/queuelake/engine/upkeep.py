@@ -19,12 +19,11 @@ GROUP_EXPIRY_DERIVED_MS: Final = 3_600_000
 
 
 def tick(state: QueueState, effects: list[Effect]) -> None:
-    in_order = state.in_order()
     now_ms = state.now_ms
     for group in state.groups.values():
         for lane in group.lanes:
-            if lane.waiting:
-                lane.due(now_ms, in_order)
+            while lane.waiting and (entry := lane.next_due(now_ms)) is not None:
+                state.put_return(lane, entry)
             while lane.held:
                 held = next(iter(lane.held.values()))
                 if held.deadline_ms > now_ms:

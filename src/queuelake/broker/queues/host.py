@@ -24,6 +24,7 @@ from queuelake.engine.effects import DeadLetter, Deliver, Load, Rank
 from queuelake.engine.kinds.durable import DurableQueue
 from queuelake.engine.machine import Command, Effect, Meta
 from queuelake.engine.message import PRIORITY_DEFAULT
+from queuelake.engine.outbox import Outbox
 from queuelake.engine.policy.settings import Policy
 from queuelake.engine.publishing import missing_heads
 from queuelake.storage import queue_tables as t
@@ -39,6 +40,7 @@ log = logging.getLogger("queuelake.queues")
 
 LOADS_PER_TURN_MAX: Final = 64
 KNOWN_IDS_MAX: Final = 100_000
+BEHIND_MIN: Final = 2_000
 DISPATCH: Final = c.Dispatch()
 
 
@@ -47,12 +49,11 @@ class HostedQueue(Participant):
     """One queue which is awake."""
 
     __slots__ = (
-        "_after",
         "_dedupe_number",
         "_group_ids",
         "_index",
+        "_outbox",
         "_released",
-        "_sealed_after",
         "active_ms",
         "created_ms",
         "ephemeral",
@@ -104,8 +105,7 @@ class HostedQueue(Participant):
         self.tails: list[Tail] = []
         self.trimmed: list[int] = []
         self.id_prefixes: list[bytes] = []
-        self._after: list[Deliver] = []  # when the group being collected is durable
-        self._sealed_after: list[Deliver] = []  # when the one being committed is
+        self._outbox: Outbox = Outbox()
         self._group_ids: dict[str, int] = {}  # groups which have rows
         self._dedupe_number: int = 0
         self._released: dict[tuple[int, int], int] = {}  # delayed, due, and not yet deleted there
@@ -174,10 +174,8 @@ class HostedQueue(Participant):
     def _perform(self, effects: list[Effect], now_ms: int) -> None:
         for effect in effects:
             if isinstance(effect, Deliver):
-                if effect.claimed or self.ephemeral:
+                if self.ephemeral or self._outbox.put(effect):
                     self._deliver(effect, now_ms)
-                else:
-                    self._after.append(effect)
             elif isinstance(effect, Load):
                 self._load(effect.partition, effect.first, now_ms)
             elif isinstance(effect, DeadLetter):
@@ -205,9 +203,10 @@ class HostedQueue(Participant):
         self.queues.runner.touch(subscriber.session)
 
     def _know(self, group: str, message_id: bytes, partition: int, seq: int) -> None:
-        self.known_ids[(group, message_id)] = (partition, seq)
-        if len(self.known_ids) > KNOWN_IDS_MAX:
-            del self.known_ids[next(iter(self.known_ids))]
+        known = self.known_ids
+        known[(group, message_id)] = (partition, seq)
+        if len(known) > KNOWN_IDS_MAX:
+            self.known_ids = dict(list(known.items())[KNOWN_IDS_MAX // 2 :])
 
     def record(self, number: int, seq: int) -> Record | None:
         """A message, from memory or the store."""
@@ -327,8 +326,7 @@ class HostedQueue(Participant):
         if self.record_dirty:
             self.record_dirty = False
             rows.write_record(batch, self)
-        self._sealed_after = self._after
-        self._after = []
+        self._outbox.seal()
 
     def stored(self, now_ms: int) -> None:
         for tail in self.tails:
@@ -339,11 +337,8 @@ class HostedQueue(Participant):
         if self._released:
             durable = self.queues.runner.durable
             self._released = {key: n for key, n in self._released.items() if n > durable}
-        deliveries = self._sealed_after
-        if deliveries:
-            self._sealed_after = []
-            for effect in deliveries:
-                self._deliver(effect, now_ms)
+        for effect in self._outbox.stored():
+            self._deliver(effect, now_ms)
 
     def rolled_back(self) -> None:
         if not self.is_deleted and self.group:
@@ -360,8 +355,7 @@ class HostedQueue(Participant):
         self.tails.clear()
         self.trimmed.clear()
         self.id_prefixes.clear()
-        self._after = []
-        self._sealed_after = []
+        self._outbox = Outbox()
         self._released = {}
         self._group_ids = {group.name: group.id for group in machine.groups.values()}
         self._grow()
@@ -372,12 +366,12 @@ class HostedQueue(Participant):
         self._grow()
         self.record_dirty = True
 
-    def is_read_from(self, partition: Partition, seq: int) -> bool:
-        """Whether some group has come as far as this message."""
-        for group in self.machine.groups.values():
-            if group.lanes[partition.number].next > seq:
-                return True
-        return False
+    def is_behind(self, partition: Partition) -> bool:
+        """Whether no group will come to the newest messages soon."""
+        soon = partition.last - BEHIND_MIN
+        return all(
+            [group.lanes[partition.number].next < soon for group in self.machine.groups.values()]
+        )
 
     def join(self, subscriber: Subscriber, now_ms: int) -> None:
         subscriber.joined = True

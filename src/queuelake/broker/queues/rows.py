@@ -74,12 +74,12 @@ def write_partition(batch: Batch, host: HostedQueue, partition: Partition, tail:
 
 
 def _write_chunks(batch: Batch, host: HostedQueue, partition: Partition, tail: Tail) -> None:
-    """The messages of this group, after those of the last chunk while nobody reads that far and it
-    has room: a backlog of many small groups lies in full chunks."""
+    """The messages of this group, after those of the last chunk while that has room and nobody will
+    read it soon: a backlog of many small groups lies in full chunks."""
     records = tail.pending
     if tail.chunks:
         first, last, size = tail.chunks[-1]
-        if size < FULL_BYTES and not host.is_read_from(partition, first):
+        if size < FULL_BYTES and host.is_behind(partition):
             before = tail.between(first, last)
             if len(before) == last - first + 1 and records[0].seq == last + 1:
                 tail.chunks.pop()
@@ -301,4 +301,4 @@ class Loader:
             until_ms = int.from_bytes(key[8:16], "big")
             if until_ms > now_ms:
                 for digest in t.read_hashes(value):
-                    machine.ids.until[digest] = until_ms
+                    machine.ids.restore(digest, until_ms)
