@@ -10,6 +10,8 @@ import pytest
 from queuelake.client import Delivery
 from queuelake.client import blocking as facade
 from queuelake.client.subscription import Subscription
+from tests.conftest import BrokerFactory
+from tests.crash.ports import free_port
 from tests.harness.broker import BrokerProcess
 from tests.sdk.test_reconnect import WAIT_S, client_of, crash, until
 
@@ -143,6 +145,22 @@ async def test_a_request_survives_a_crash(crashing: BrokerProcess) -> None:
         again = await requests.get(WAIT_S)
         assert await worker.reply(again, b"!")
         assert (await asking).payload == b"!"
+
+
+async def test_a_stream_goes_on_where_it_was(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker(
+        {"listeners.mqtt.port": free_port()}, config='[queues."events"]\ntype = "stream"\n'
+    )
+    client = client_of(broker)
+    async with client, client.queue("events").consume(group="g", stream_offset="first") as messages:
+        for payload in (b"1", b"2"):
+            await client.queue("events").publish(payload, key="k")
+            message = await messages.get(WAIT_S)
+            assert message.payload == payload
+            assert await message.ack()
+            await crash(broker)
+            await until(lambda: client.connected)
+        assert not await drained(messages, 1.0)
 
 
 def test_the_blocking_client_reconnects_too(crashing: BrokerProcess) -> None:

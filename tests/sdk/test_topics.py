@@ -159,6 +159,9 @@ async def test_a_closed_client_says_so(broker: Broker) -> None:
         await client.publish("a", b"")
     with pytest.raises(ClientClosedError):
         await client.subscribe("a").start()
+    async with client, client.subscribe("a") as messages:  # it may be opened again
+        await client.publish("a", b"x")
+        assert (await messages.get(WAIT_S)).payload == b"x"
 
 
 async def test_two_clients_with_one_id_do_not_fight(broker: Broker, name: str) -> None:

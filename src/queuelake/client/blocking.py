@@ -12,6 +12,7 @@ however long the application works on a message. Any thread may call.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import dataclasses
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -216,8 +217,7 @@ class Subscription(Generic[S, T]):
         return self._wrap(self._loop.run(self._origin.get(timeout)))
 
     def close(self) -> None:
-        if self._loop.running:
-            self._loop.run(self._origin.close())
+        self._loop.run_last(self._origin.close())
 
 
 class _LoopThread:
@@ -226,10 +226,7 @@ class _LoopThread:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-
-    @property
-    def running(self) -> bool:
-        return self._loop is not None
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -239,19 +236,34 @@ class _LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None:
-            coroutine.close()
-            raise ClientClosedError("the client is not open: use it inside `with`")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self._submit(coroutine)
         try:
             return future.result()
         except BaseException:
             future.cancel()  # an interrupt ends the call as well, not only the wait for it
             raise
 
+    def run_last(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run what cleans up: needless on a closed client, whose session is gone."""
+        try:
+            future = self._submit(coroutine)
+        except ClientClosedError:
+            return
+        # The garbage collector may end an iteration in the loop's own thread.
+        if threading.current_thread() is not self._thread:
+            future.result()
+
     def stop(self) -> None:
-        loop, self._loop = self._loop, None
+        with self._lock:
+            loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
             loop.close()
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        with self._lock:  # what is submitted before stop() is run before it
+            if self._loop is None:
+                coroutine.close()
+                raise ClientClosedError("the client is not open: use it inside `with`")
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)

@@ -85,11 +85,11 @@ class Client:
                 subscriptions of this client.
         """
         context = ssl.create_default_context() if tls is True else (tls or None)
-        self._generated_id = client_id is None
+        self._generated_id = not client_id
         endpoint = Endpoint(
             host,
             port if port is not None else (PORT if context is None else PORT_TLS),
-            f"queuelake{uuid.uuid4().hex}" if client_id is None else client_id,
+            client_id or f"queuelake{uuid.uuid4().hex}",
             username,
             password,
             context,

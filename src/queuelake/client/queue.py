@@ -155,9 +155,10 @@ class Queue:
             "consumer-group": group,
             "prefetch": prefetch,
             "ack-mode": "puback" if by_puback else None,
-            "group-start": start,
-            "x-stream-offset": stream_offset,
         }
+        once: dict[str, str] = {} if start == "earliest" else {"group-start": start}
+        if stream_offset is not None:
+            once["x-stream-offset"] = str(stream_offset)
 
         def read(connection: Connection, received: MQTTMessage) -> Delivery:
             return read_delivery(self._session, connection, received, by_puback=by_puback)
@@ -167,6 +168,7 @@ class Queue:
             f"{self.address}/{pattern}" if pattern else self.address,
             qos=1,
             user_properties={k: str(value) for k, value in asked.items() if value is not None},
+            once_properties=once,
             acknowledge=Acknowledge.BY_APPLICATION if by_puback else Acknowledge.AT_ONCE,
             read=read,
             give_back=lambda delivery: settle(delivery, "$nack", {}),

@@ -101,6 +101,7 @@ class Session:
         if self._reconnecting is not None:
             self._reconnecting.cancel()
             await asyncio.gather(self._reconnecting, return_exceptions=True)
+        self._subscribers.clear()
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

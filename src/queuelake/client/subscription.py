@@ -57,13 +57,16 @@ class Subscription(Generic[T]):
         *,
         qos: int,
         user_properties: dict[str, str],
+        once_properties: dict[str, str] | None = None,
         acknowledge: Acknowledge,
         read: Callable[[Connection, MQTTMessage], T],
         give_back: Callable[[T], Awaitable[object]] | None = None,
     ) -> None:
         self.topic_filter = topic_filter
         self.options = SubscribeOptions(qos=qos)
-        self.properties = mqtt_properties(PacketTypes.SUBSCRIBE, user_properties)
+        first = user_properties | (once_properties or {})
+        self.properties = mqtt_properties(PacketTypes.SUBSCRIBE, first)
+        self._again = user_properties
         self._session = session
         self._acknowledge = acknowledge
         self._read = read
@@ -164,6 +167,9 @@ class Subscription(Generic[T]):
         if answer.code >= FAILURE_MIN:
             self.fail(subscribe_refusal(self.topic_filter, answer.code, answer.reason))
         self._granted.set()
+        # After a reconnect it goes on where it was, not where it began.
+        identifier = {"SubscriptionIdentifier": self._identifier}
+        self.properties = mqtt_properties(PacketTypes.SUBSCRIBE, self._again, identifier)
 
     def deliver(self, connection: Connection, received: MQTTMessage) -> None:
         if received.qos == 0 and len(self._buffer) >= QOS_0_BUFFER_MAX:
