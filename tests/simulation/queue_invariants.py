@@ -16,7 +16,6 @@ from queuelake.engine.settled import BLOCK, Settled
 def check_invariants(queue: DurableQueue) -> None:
     for partition in queue.partitions:
         check_settled(partition.gone)
-        assert len(partition.window) <= 2 * partition.window_max
         assert all(seq == entry.seq for seq, entry in partition.window.items())
     for group in queue.groups.values():
         for lane in group.lanes:

@@ -27,6 +27,7 @@ from queuelake.engine.policy import settings as p
 from queuelake.engine.publishing import missing_heads
 from queuelake.engine.state import DUPLICATE, FULL, NOT_FOUND, NOT_HELD
 from tests.simulation.queue_invariants import check_invariants
+from tests.simulation.queue_policies import policy_of
 from tests.simulation.queue_store import Change, Store, changes_of, entry_of, rebuild, row_of
 
 Place: TypeAlias = tuple[str, int, int]  # group, partition, sequence
@@ -57,7 +58,7 @@ class Sealed:
 class World:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.policy = self._policy()
+        self.policy = policy_of(self.dice)
         self.now_ms = 1_000_000
         self.store = Store()
         self.queue = DurableQueue(self.policy)
@@ -79,24 +80,8 @@ class World:
         self.ids: dict[bytes, int] = {}
         self.ids_stored: dict[bytes, int] = {}
         self.published = 0
+        self.loads = 0
         self.groups_made = 0
-
-    def _policy(self) -> p.Policy:
-        dice, policy = self.dice, p.Policy()
-        policy.partitions = dice.choice([1, 2, 5])
-        policy.ordering = dice.choice([p.NONE, p.PARTITION, p.PARTITION])
-        policy.retry_blocks = dice.choice([p.BLOCKS_NOTHING, p.BLOCKS_KEY, p.BLOCKS_PARTITION])
-        policy.key_inflight = dice.choice([0, 1, 1, 2])
-        policy.prefetch = dice.choice([1, 3, 10])
-        policy.batch_size = dice.choice([1, 3])
-        policy.retries_max = dice.choice([0, 2, 10])
-        policy.depth_max = dice.choice([12, 1000])
-        policy.drop_head = dice.random() < 0.4
-        policy.dlq_enabled = dice.random() < 0.8
-        policy.expire_to_dlq = dice.random() < 0.3
-        policy.group_expiry_ms = dice.choice([0, 60_000])
-        policy.ttl_ms = dice.choice([0, 100_000])
-        return policy
 
     def _narrow_windows(self) -> None:
         for partition in self.queue.partitions:
@@ -185,7 +170,11 @@ class World:
         return held is not None and (held.consumer.name, held.attempt) == (consumer, attempt)
 
     def _dispatch(self) -> None:
-        self.apply(c.Dispatch())
+        """Again after a load, as the host does: the window may have other entries soon."""
+        loads = -1
+        while loads < self.loads:
+            loads = self.loads
+            self.apply(c.Dispatch())
 
     def _tick(self) -> None:
         unburied, self.unburied = self.unburied, []
@@ -233,6 +222,7 @@ class World:
                 self.apply(c.Settle(effect.group, "", *place, c.BURIED))
 
     def _load(self, number: int, first: int) -> None:
+        self.loads += 1
         last = self.queue.partitions[number].last
         wanted = range(first, min(first + LOAD_ENTRIES_MAX, last + 1))
         entries = [self.messages[(number, seq)] for seq in wanted]
