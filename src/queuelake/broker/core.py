@@ -31,6 +31,7 @@ from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
 from queuelake.broker.sessions import Sessions
 from queuelake.broker.terms import Terms
+from queuelake.broker.webhooks import Webhooks
 from queuelake.broker.wills import Wills
 from queuelake.config_rules import is_loopback
 from queuelake.errors import RefusedError
@@ -85,6 +86,8 @@ class Broker:
         self.retained = Retained(RETAINED_MEMORY_BYTES, self._load_retained)
         self.router = Router(settings.limits.route_cache_entries_max)
         self.queues = Queues(store, self.runner, self.router, self.clock, settings.queues)
+        self.alerts = Webhooks()
+        self.queues.alerts = self.alerts
         self.queue_upkeep = QueueUpkeep(self.queues, self.timers)
         self.delivery = Delivery(
             self.router, self.retained, self.runner, self.queues, self.metrics, settings.limits
@@ -280,6 +283,7 @@ class Broker:
         for connection in list(self.connections):
             connection.close(reasons.SERVER_SHUTTING_DOWN, "the broker is shutting down")
         await self._written()
+        await self.alerts.close()
         if self._turning is not None:
             self._turning.cancel()
         self.runner.close()

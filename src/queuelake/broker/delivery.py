@@ -101,7 +101,17 @@ class Delivery:
 
     def _enqueue(self, message: Message, publisher: Session | None) -> int:
         """A message for a queue, or an order to one: no session gets it by its topic."""
-        self.refused_because = publish_to_queue(self.queues, message, publisher)
+        self.refused_because = publish_to_queue(
+            self.queues,
+            message.topic,
+            message.qos,
+            message.body,
+            message.payload_at,
+            message.expiry_at,
+            message.publisher.encode(),
+            publisher,
+            message.ts_ms,
+        )
         self.stored = self.queues.durable
         if self._insist and not self.refused_because:
             self.runner.if_failed(lambda: self._enqueue_again(message))

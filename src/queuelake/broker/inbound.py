@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from queuelake.broker.queues.publishing import publish
 from queuelake.broker.session import PACKET_ID_MAX, Session
 from queuelake.errors import PeerError, ProtocolViolationError
+from queuelake.names import PREFIX as QUEUE_PREFIX
 from queuelake.protocol import encoder, packets, reasons
 from queuelake.protocol.message import PACKET_IDS, Message
 from queuelake.protocol.packets import V5, Ack, Publish
@@ -48,6 +50,9 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         connection.metrics.publish_refused += 1
         _answer_refused(connection, packet, reason)
         return
+    if topic[0] == DOLLAR and topic.startswith(QUEUE_PREFIX):
+        _publish_to_queue(connection, packet, topic, session, now_ms)
+        return
     message = Message(
         topic,
         qos,
@@ -67,6 +72,34 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         _answer_queue(connection, packet, delivery.refused_because, session)
     elif qos:
         _confirm(connection, packet, session, count, durable)
+
+
+def _publish_to_queue(
+    connection: Connection, packet: Publish, topic: bytes, session: Session, now_ms: int
+) -> None:
+    """As `on_publish`, without making a message which no session would get."""
+    delivery = connection.delivery
+    queues = delivery.queues
+    reason = publish(
+        queues,
+        topic,
+        packet.qos,
+        packet.body,
+        packet.payload_at,
+        packet.expiry_at,
+        session.name,
+        session,
+        now_ms,
+    )
+    if reason:
+        _answer_queue(connection, packet, reason, session)
+        return
+    durable = queues.durable
+    delivery.refused = 0
+    if durable:
+        connection.throttle.unconfirmed(len(packet.body))
+    if packet.qos:
+        _confirm(connection, packet, session, 1, durable)
 
 
 def _confirm(
@@ -99,7 +132,9 @@ def _confirm(
 def _refusal(connection: Connection, packet: Publish, topic: bytes, session: Session) -> int:
     """Why this publish is refused with a reason code, or 0; what ends the connection raises."""
     terms = connection.terms
-    if not connection.delivery.router.has_route(topic):  # one with a route was checked before
+    delivery = connection.delivery
+    # One which was published to lately was checked then.
+    if not delivery.router.has_route(topic) and not delivery.queues.has_target(topic):
         problem = topic_problem(topic, terms.topic_levels_max)
         if problem:
             raise PeerError.because(reasons.TOPIC_NAME_INVALID, problem)

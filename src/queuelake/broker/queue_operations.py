@@ -231,8 +231,7 @@ class QueueOperations:
 
     async def purge(self, args: dict[str, object]) -> Purged:
         host = self._queue(args)
-        host.apply(c.Purge(), self._queues.clock.now_ms())
-        purged = host.machine.purged
+        purged = host.purge(self._queues.clock.now_ms())
         await self._durable()
         return Purged(purged)
 

@@ -91,6 +91,7 @@ class Session:
         "inbound",
         "inflight",
         "memory_bytes",
+        "name",
         "next_seq",
         "packet_size_max",
         "persistent",
@@ -114,6 +115,7 @@ class Session:
     def __init__(self, session_id: int, client_id: str, version: int, expiry_s: int) -> None:
         self.id: int = session_id
         self.client_id: str = client_id
+        self.name: bytes = client_id.encode()
         self.version: int = version
         self.expiry_s: int = expiry_s
         self.persistent: bool = expiry_s > 0

@@ -101,7 +101,7 @@ class Dispatcher:
             consumer = lane.owner
             if consumer is None or consumer.held >= consumer.prefetch:
                 continue
-            if not lane.returns and not lane.ready:
+            if not lane.returns and not lane.has_ready():
                 if lane.next > self._partitions[lane.number].last:
                     continue
             if lane.held and next(iter(lane.held.values())).consumer is not consumer:
@@ -153,7 +153,7 @@ class Dispatcher:
         new = [
             lane
             for lane in group.lanes
-            if lane.ready or lane.next <= self._partitions[lane.number].last
+            if lane.has_ready() or lane.next <= self._partitions[lane.number].last
         ]
         full = 0
         while full < len(order):

@@ -293,15 +293,20 @@ class Lane:
         ]
         heapq.heapify(self.ready)
 
-    def take_ready(self) -> Entry | None:
-        """The first entry which was set aside and is free to go."""
+    def has_ready(self) -> bool:
+        """Whether an entry which was set aside is free to go; the first in `ready` is it then."""
         while self.ready:
-            seq, key = heapq.heappop(self.ready)
+            seq, key = self.ready[0]
             entries = self.aside.get(key)
-            if entries is None or entries[0].seq != seq or key in self.blocked:
-                continue
-            return self._from_aside(key, 0)
-        return None
+            if entries is not None and entries[0].seq == seq and key not in self.blocked:
+                return True
+            heapq.heappop(self.ready)
+        return False
+
+    def take_ready(self) -> Entry | None:
+        if not self.has_ready():
+            return None
+        return self._from_aside(heapq.heappop(self.ready)[1], 0)
 
     def _from_aside(self, key: int, number: int) -> Entry:
         entries = self.aside[key]

@@ -37,7 +37,7 @@ def _store(state: QueueState, command: c.Enqueue) -> int:
         if refusal:
             return refusal
     elif command.cause == c.DUE:
-        state.delayed -= 1
+        state.delayed = max(0, state.delayed - 1)
     _append(state, entry)
     return 0
 

@@ -108,7 +108,7 @@ class QueueState:
             return True
         for group in self.groups.values():
             for lane in group.lanes:
-                if lane.held or lane.waiting or lane.returns or lane.dying:
+                if lane.held or lane.dying or (lane.waiting and group.consumers):
                     return True
         return False
 

@@ -65,7 +65,8 @@ def configure(state: QueueState, policy: Policy, effects: list[Effect]) -> None:
 
 
 def purge(state: QueueState) -> None:
-    """Everything which is neither held nor dying is settled for every group."""
+    """Everything which is neither held nor dying is settled for every group, and what is delayed
+    will not come."""
     state.purged = 0
     for partition in state.partitions:
         before = state.stored(partition)
@@ -80,6 +81,8 @@ def purge(state: QueueState) -> None:
             partition.gone.raise_to(lowest)
         state.release(partition)
         state.purged += before - state.stored(partition)
+    state.purged += state.delayed
+    state.delayed = 0
     state.loose = 0
 
 

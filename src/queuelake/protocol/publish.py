@@ -71,28 +71,43 @@ def _scan(reader: Reader) -> _Scan:
         raise MalformedPacketError("properties reach behind the end of their PUBLISH")
     found = _Scan(reader.at, end)
     seen = 0
-    inner = Reader(reader.data, reader.at, end)
-    while inner.at < end:
-        start = inner.at
-        number = inner.u8()
-        if number == p.USER_PROPERTY:
-            inner.string()
-            inner.string()
+    data = reader.data
+    at = reader.at
+    while at < end:
+        number = data[at]
+        if number == p.USER_PROPERTY:  # the only one which is common: no reader for it
+            at = _check_string(data, _check_string(data, at + 1, end), end)
             continue
         if number > p.TOPIC_ALIAS:
             raise MalformedPacketError(f"property 0x{number:02X} may not stand in PUBLISH")
         if seen >> number & 1:
             raise ProtocolViolationError(f"property 0x{number:02X} occurs twice")
         seen |= 1 << number
+        inner = Reader(data, at + 1, end)
         if number == p.MESSAGE_EXPIRY:
             found.expiry_at = inner.at
             inner.u32()
         elif number == p.TOPIC_ALIAS:
-            found.alias_at = start
+            found.alias_at = at
             found.alias = inner.u16() or -1  # 0 is not allowed; the session knows the maximum
         else:
             _check(inner, number)
+        at = inner.at
     return found
+
+
+def _check_string(data: bytes, at: int, end: int) -> int:
+    """Check one UTF-8 string; returns where it ends."""
+    start = at + 2
+    if start > end:
+        raise MalformedPacketError("packet ends inside a two-byte integer")
+    stop = start + (data[at] << 8 | data[at + 1])
+    if stop > end:
+        raise MalformedPacketError(
+            f"field of {stop - start} bytes reaches behind the end of the packet"
+        )
+    check_utf8(data[start:stop])
+    return stop
 
 
 def _check(reader: Reader, number: int) -> None:

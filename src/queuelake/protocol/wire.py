@@ -86,7 +86,7 @@ class Reader:
 def check_utf8(text: bytes) -> None:
     """Refuse what no MQTT string may hold: bad UTF-8, surrogates, U+0000."""
     if text.isascii():
-        if b"\0" in text:
+        if 0 in text:  # as a number: a bytes object is tried as one first, and fails slowly
             raise MalformedPacketError("string holds U+0000")
         return
     try:

@@ -44,7 +44,7 @@ def bury(host: HostedQueue, effect: DeadLetter, record: Record, now_ms: int) -> 
             retry_count=max(0, effect.attempts - 1),
             first_attempt=rfc3339(effect.first_ms) if effect.first_ms else "",
             moved_to_dlq_at=rfc3339(now_ms),
-            total_duration=f"{(now_ms - record.ts_ms) / 1000:g}s",
+            total_duration=f"{(now_ms - record.ts_ms) / 1000:.3f}s",
         )
         queues.runner.after_durable(lambda: alerts.alert(url, alert))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from queuelake import names
 from queuelake.broker.deliveries import Delivery
 from queuelake.broker.participant import Participant
-from queuelake.broker.queues import rows
+from queuelake.broker.queues import reading, rows
 from queuelake.broker.queues.deadletters import bury
 from queuelake.broker.queues.rates import Rates
 from queuelake.broker.queues.subscriber import Subscriber
@@ -27,7 +27,6 @@ from queuelake.engine.message import PRIORITY_DEFAULT
 from queuelake.engine.outbox import Outbox
 from queuelake.engine.policy.settings import Policy
 from queuelake.engine.publishing import missing_heads
-from queuelake.storage import queue_tables as t
 from queuelake.storage.chunk import Record
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class HostedQueue(Participant):
     __slots__ = (
         "_dedupe_number",
         "_group_ids",
-        "_index",
+        "_last_meta",
         "_outbox",
         "_released",
         "active_ms",
@@ -68,6 +67,7 @@ class HostedQueue(Participant):
         "queues",
         "rates",
         "record_dirty",
+        "recorded",
         "settings",
         "subscribers",
         "tails",
@@ -103,14 +103,15 @@ class HostedQueue(Participant):
         self.subscribers: dict[int, Subscriber] = {}
         self.known_ids: dict[tuple[str, bytes], tuple[int, int]] = {}  # of producers, handed out
         self.tails: list[Tail] = []
-        self.trimmed: list[int] = []
+        self.trimmed: list[int] = []  # of each partition: up to where chunks were deleted
+        self.recorded: list[int] = []  # up to where the store says that messages are gone
         self.id_prefixes: list[bytes] = []
         self._outbox: Outbox = Outbox()
         self._group_ids: dict[str, int] = {}  # groups which have rows
         self._dedupe_number: int = 0
         self._released: dict[tuple[int, int], int] = {}  # delayed, due, and not yet deleted there
         self.next_forget_ms: int = 0
-        self._index: int = 0
+        self._last_meta: Meta = Meta(0, 0)
         self.machine: DurableQueue = DurableQueue(policy)
         self._grow()
 
@@ -118,15 +119,22 @@ class HostedQueue(Participant):
         for partition in self.machine.partitions[len(self.tails) :]:
             self.tails.append(Tail(self.queues.cache))
             self.trimmed.append(partition.gone.upto)
+            self.recorded.append(partition.gone.upto)
             self.id_prefixes.append(f"{self.topic.decode()}:{partition.number}:".encode())
 
     # Commands
 
+    def meta(self, now_ms: int) -> Meta:
+        """Where and when the next command takes effect; no machine keeps it."""
+        meta = self._last_meta
+        meta.index += 1
+        meta.now_ms = now_ms
+        return meta
+
     def apply(self, command: Command, now_ms: int) -> int:
         """Apply, remember that there is something to write, act on the effects; the reply."""
-        self._index += 1
         machine = self.machine
-        effects = machine.apply(Meta(self._index, now_ms), command)
+        effects = machine.apply(self.meta(now_ms), command)
         reply = machine.reply
         if effects:
             self._perform(effects, now_ms)
@@ -146,10 +154,9 @@ class HostedQueue(Participant):
         machine = self.machine
         if machine.policy.drop_head:
             for number, seq in missing_heads(machine):
-                self._load(number, seq, now_ms)
+                reading.load_entries(self, number, seq, now_ms)
         entry = rows.entry_of(record, partition, self.topic)
-        self._index += 1
-        machine.apply(Meta(self._index, now_ms), c.Enqueue(entry, dedupe, cause))
+        machine.apply(self.meta(now_ms), c.Enqueue(entry, dedupe, cause))
         if machine.reply == 0:
             record.seq = entry.seq
             self.tails[partition].append(record)
@@ -177,11 +184,11 @@ class HostedQueue(Participant):
                 if self.ephemeral or self._outbox.put(effect):
                     self._deliver(effect, now_ms)
             elif isinstance(effect, Load):
-                self._load(effect.partition, effect.first, now_ms)
+                reading.load_entries(self, effect.partition, effect.first, now_ms)
             elif isinstance(effect, DeadLetter):
                 self._bury(effect, now_ms)
             elif isinstance(effect, Rank):
-                self._rank(effect.group, now_ms)
+                reading.rank_stored(self, effect.group, now_ms)
 
     def _deliver(self, effect: Deliver, now_ms: int) -> None:
         subscriber = self.subscribers.get(effect.consumer.tag)
@@ -210,49 +217,7 @@ class HostedQueue(Participant):
 
     def record(self, number: int, seq: int) -> Record | None:
         """A message, from memory or the store."""
-        tail = self.tails[number]
-        found = tail.records.get(seq)
-        if found is None and not self.ephemeral:
-            with self.queues.store.view() as view:
-                records = t.read_chunk_at(view, self.id, number, seq)
-            for record in records:
-                if record.seq == seq:
-                    found = record
-            if found is not None:
-                tail.cached(records)
-        return found
-
-    def _load(self, number: int, first: int, now_ms: int) -> None:
-        """Read entries back, a chunk at a time."""
-        with self.queues.store.view() as view:
-            records = t.read_chunk_at(view, self.id, number, first)
-        tail = self.tails[number]
-        if records:
-            tail.cached(records)
-        else:
-            # The newest ones are still on their way to the store.
-            records = [one for one in tail.storing + tail.pending if one.seq >= first]
-        entries = [rows.entry_of(one, number, self.topic) for one in records if one.seq >= first]
-        self._index += 1
-        self.machine.apply(Meta(self._index, now_ms), c.Loaded(number, first, entries))
-        self.queues.runner.want_turn(self)
-
-    def _rank(self, group: str, now_ms: int) -> None:
-        """A new group finds the messages with a priority of their own."""
-        with self.queues.store.view() as view:
-            for number in range(len(self.machine.partitions)):
-                entries = []
-                seq = self.machine.partitions[number].gone.upto + 1
-                while True:
-                    records = t.read_chunk_at(view, self.id, number, seq)
-                    if not records:
-                        break
-                    seq = records[-1].seq + 1
-                    for record in records:
-                        if record.priority != PRIORITY_DEFAULT:
-                            entries.append(rows.entry_of(record, number, self.topic))
-                self._index += 1
-                self.machine.apply(Meta(self._index, now_ms), c.Ranked(group, number, entries))
+        return self.tails[number].records.get(seq) or reading.find_record(self, number, seq)
 
     # Dead letters
 
@@ -268,10 +233,9 @@ class HostedQueue(Participant):
 
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
-        self._index += 1
         machine = self.machine
         before = machine.counters.expired
-        effects = machine.apply(Meta(self._index, now_ms), c.Tick())
+        effects = machine.apply(self.meta(now_ms), c.Tick())
         if effects:
             self._perform(effects, now_ms)
         if effects or machine.is_waiting() or machine.counters.expired != before:
@@ -293,8 +257,7 @@ class HostedQueue(Participant):
             return
         machine = self.machine
         for _ in range(LOADS_PER_TURN_MAX):
-            self._index += 1
-            effects = machine.apply(Meta(self._index, now_ms), DISPATCH)
+            effects = machine.apply(self.meta(now_ms), DISPATCH)
             if not effects:
                 return
             loaded = False
@@ -354,6 +317,7 @@ class HostedQueue(Participant):
             self.queues.cache.forget(tail)
         self.tails.clear()
         self.trimmed.clear()
+        self.recorded.clear()
         self.id_prefixes.clear()
         self._outbox = Outbox()
         self._released = {}
@@ -365,6 +329,13 @@ class HostedQueue(Participant):
         self.apply(c.Configure(policy), now_ms)
         self._grow()
         self.record_dirty = True
+
+    def purge(self, now_ms: int) -> int:
+        """Drop every message nobody holds; how many there were."""
+        self.apply(c.Purge(), now_ms)
+        if not self.ephemeral:
+            reading.delete_delayed_rows(self)
+        return self.machine.purged
 
     def is_behind(self, partition: Partition) -> bool:
         """Whether no group will come to the newest messages soon."""

@@ -21,11 +21,13 @@ from queuelake.storage.delayed import Delayed, put_delayed
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
-    from queuelake.broker.queues.registry import Queues, Target
+    from queuelake.broker.queues.registry import Queues
+    from queuelake.broker.queues.target import Target
     from queuelake.broker.session import Session
     from queuelake.protocol.message import Message
 
 DIGEST_BYTES: Final = 16
+CONFIG_SUFFIX: Final = b"/$config"
 _OUTCOMES: Final = {
     names.SETTLE_ACK: c.ACK,
     names.SETTLE_NACK: c.NACK,
@@ -33,22 +35,39 @@ _OUTCOMES: Final = {
 }
 
 
-def publish(queues: Queues, message: Message, session: Session | None) -> int:
-    """A publish to a topic below `$queue/`; `queues.problem` says in words why it is refused."""
+def publish(
+    queues: Queues,
+    topic: bytes,
+    qos: int,
+    body: bytes,
+    payload_at: int,
+    expiry_at: int,
+    publisher: bytes,
+    session: Session | None,
+    now_ms: int,
+) -> int:
+    """A publish to a topic below `$queue/`; `queues.problem` says in words why it is refused.
+
+    `body`, `payload_at` and `expiry_at` as in `packets.Publish`.
+    """
     queues.problem = ""
     queues.durable = False
-    now_ms = message.ts_ms
     try:
-        target = queues.target(message.topic)
-        queues.durable = not target.host.ephemeral
-        incoming = read_incoming(message.body, message.payload_at, message.expiry_at)
-        host = target.host
-        host.active_ms = now_ms
-        if target.operation == names.ENQUEUE:
-            return enqueue(queues, host, incoming, message, target.topic)
-        if target.operation == names.CONFIGURE:
-            queues.configure(host.name, read_changes(message.payload()))
+        if topic.endswith(CONFIG_SUFFIX):
+            host = queues.configure(
+                names.parse_publish(topic).name, read_changes(body[payload_at:])
+            )
+            queues.durable = not host.ephemeral
             return 0
+        target = queues.target(topic)
+        host = target.host
+        queues.durable = not host.ephemeral
+        host.active_ms = now_ms
+        incoming = read_incoming(body, payload_at, expiry_at)
+        if target.operation == names.ENQUEUE:
+            payload = body[payload_at:] if payload_at else body
+            source = target.topic
+            return enqueue(queues, host, incoming, source, payload, publisher, qos, now_ms)
         return settle(queues, target, incoming, session, now_ms)
     except RefusedError as error:
         queues.problem = str(error)
@@ -56,10 +75,16 @@ def publish(queues: Queues, message: Message, session: Session | None) -> int:
 
 
 def enqueue(
-    queues: Queues, host: HostedQueue, incoming: Incoming, message: Message, topic: bytes
+    queues: Queues,
+    host: HostedQueue,
+    incoming: Incoming,
+    topic: bytes,
+    payload: bytes,
+    publisher: bytes,
+    qos: int,
+    now_ms: int,
 ) -> int:
     """Make a message part of a queue; `topic` when it is not the queue's own."""
-    now_ms = message.ts_ms
     policy = host.machine.policy
     expires_ms = now_ms + policy.ttl_ms if policy.ttl_ms else 0
     if incoming.expiry_ms >= 0:
@@ -69,17 +94,17 @@ def enqueue(
         topic,
         incoming.key,
         incoming.message_id,
-        message.publisher.encode(),
+        publisher,
         incoming.properties,
-        message.payload(),
-        message.qos,
+        payload,
+        qos,
         incoming.priority(),
         now_ms,
         expires_ms,
     )
     dedupe = b""
     if incoming.message_id and policy.dedupe_window_ms:
-        identity = record.publisher + b"\0" + incoming.message_id
+        identity = publisher + b"\0" + incoming.message_id
         dedupe = hashlib.blake2b(identity, digest_size=DIGEST_BYTES).digest()
     partition = queues.partition_for(host, incoming.key)
     due_ms = incoming.due_ms(now_ms)
@@ -90,17 +115,17 @@ def enqueue(
     if reply == DUPLICATE:
         return 0  # it is here already: the publisher may forget it
     if reply:
-        queues.problem = _words(host, reply, len(record.payload))
+        queues.problem = _words(host, reply, len(payload))
     return reply
 
 
 def _delay(queues: Queues, host: HostedQueue, delayed: Delayed, dedupe: bytes, now_ms: int) -> int:
     """Keep a message until it is due, in a table of its own."""
+    if host.ephemeral:
+        problem = "a reply cannot be delayed"
+        raise RefusedError.because(reasons.IMPLEMENTATION_SPECIFIC_ERROR, problem)
     reply = host.apply(c.Accept(len(delayed.record.payload), dedupe), now_ms)
     if reply == 0:
-        if host.ephemeral:
-            problem = "a reply cannot be delayed"
-            raise RefusedError.because(reasons.IMPLEMENTATION_SPECIFIC_ERROR, problem)
         delayed.number = queues.new_number()
         put_delayed(queues.runner.group.batch, host.id, delayed)
         queues.runner.group.bytes += delayed.record.size()
@@ -116,7 +141,16 @@ def capture(queues: Queues, name: str, message: Message) -> int:
     host.active_ms = message.ts_ms
     try:
         incoming = read_incoming(message.body, message.payload_at, message.expiry_at)
-        return enqueue(queues, host, incoming, message, message.topic)
+        return enqueue(
+            queues,
+            host,
+            incoming,
+            message.topic,
+            message.payload(),
+            message.publisher.encode(),
+            message.qos,
+            message.ts_ms,
+        )
     except RefusedError as error:
         queues.problem = str(error)
         return error.reason_code

@@ -18,6 +18,7 @@ from queuelake.broker.queues.binding import Binding
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.publishing import capture
 from queuelake.broker.queues.tail import RecordCache
+from queuelake.broker.queues.target import Target
 from queuelake.broker.router import Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.webhooks import Webhooks
@@ -45,18 +46,6 @@ SWEEP_ROWS: Final = 5_000
 
 
 @final
-class Target:
-    """What a topic below `$queue/` means."""
-
-    __slots__ = ("host", "operation", "topic")
-
-    def __init__(self, host: HostedQueue, operation: int, topic: bytes) -> None:
-        self.host: HostedQueue = host
-        self.operation: int = operation
-        self.topic: bytes = topic  # when it is longer than the queue's own; else empty
-
-
-@final
 class Queues:
     """The service; `publishing`, `subscribing` and `upkeep` beside this file work on it."""
 
@@ -65,6 +54,7 @@ class Queues:
         "_ids",
         "_last_id",
         "_last_number",
+        "_sorted",
         "_targets",
         "alerts",
         "bindings",
@@ -98,6 +88,7 @@ class Queues:
         self._last_number: int = 0
         self.durable: bool = False  # whether what the last publish did is part of a commit
         self.problem: str = ""  # in words, why the last publish was refused
+        self._sorted: list[str] | None = None  # all names, when somebody asked for them
         self._targets: dict[bytes, Target] = {}
         self._dice: int = 1
 
@@ -117,12 +108,21 @@ class Queues:
                 self._note(name, host.settings)
             else:
                 self.create(name, {})
-        if not self.runner.group.batch.is_empty() or self._has_doomed():
-            self.runner.group.batch.sweep(SWEEP_ROWS)
+        self._wake_delayed()
 
-    def _has_doomed(self) -> bool:
-        with self.store.view() as view:
-            return len(t.doomed_queues(view)) > 0
+    def _wake_delayed(self) -> None:
+        """Queues in which something becomes due may not sleep."""
+        by_id = {queue_id: name for name, queue_id in self._ids.items()}
+        at = b""
+        while True:
+            with self.store.view() as view:
+                key = next(view.scan_keys(api.DELAYED, at, b"\xff" * t.KEY_BYTES_MAX), None)
+            if key is None:
+                return
+            queue_id = int.from_bytes(key[:8], "big")
+            if queue_id in by_id:
+                self.find(by_id[queue_id])
+            at = t.queue_key(queue_id + 1)
 
     # Finding queues
 
@@ -131,7 +131,10 @@ class Queues:
         return 0 if name in self.hosts else self._ids.get(name, 0)
 
     def names(self) -> list[str]:
-        return sorted(set(self._ids) | set(self.hosts))
+        """Of all queues, sorted."""
+        if self._sorted is None:
+            self._sorted = sorted(set(self._ids) | set(self.hosts))
+        return self._sorted
 
     def exists(self, name: str) -> bool:
         return name in self.hosts or name in self._ids
@@ -178,6 +181,10 @@ class Queues:
                 return name
         return ""
 
+    def has_target(self, topic: bytes) -> bool:
+        """Whether this topic was published to lately."""
+        return topic in self._targets
+
     def target(self, topic: bytes) -> Target:
         """What a publish to this topic means; queues are made for it.
 
@@ -202,11 +209,9 @@ class Queues:
                 assert host is not None
                 enqueues = address.operation == names.ENQUEUE
                 return Target(host, address.operation, topic if enqueues else b"")
-            if address.operation != names.ENQUEUE and address.operation != names.CONFIGURE:
+            if address.operation != names.ENQUEUE:
                 problem = f"there is no queue {names.address(name)!r}"
                 raise RefusedError.because(reasons.NO_MATCHING_SUBSCRIBERS, problem)
-            if address.operation == names.CONFIGURE:
-                return Target(self.create(name, {}), address.operation, b"")
         return Target(self.find_or_create(name), address.operation, b"")
 
     # Making and changing them
@@ -230,6 +235,7 @@ class Queues:
             ephemeral,
         )
         self.hosts[name] = host
+        self._sorted = None
         if not ephemeral:
             self._ids[name] = host.id
             host.changed()
@@ -315,6 +321,7 @@ class Queues:
         for tail in host.tails:
             self.cache.forget(tail)
         del self.hosts[name]
+        self._sorted = None
         self._targets.clear()
         self._unbind(name)
         self.sublevels.discard(name)

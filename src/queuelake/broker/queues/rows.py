@@ -66,11 +66,19 @@ def write_partition(batch: Batch, host: HostedQueue, partition: Partition, tail:
         _trim(batch, host, partition, tail)
     if gone.dirty:
         _write_blocks(batch, host.id, EVERYBODY, number, gone)
-        batch.put(
-            api.PARTITIONS,
-            t.partition_key(host.id, number),
-            t.partition_state(gone.upto, partition.last, 0),
-        )
+    # Else it follows from what the groups have settled.
+    if gone.upto > host.recorded[number] and (
+        not host.machine.groups or host.machine.policy.is_stream
+    ):
+        _write_state(batch, host, partition)
+
+
+def _write_state(batch: Batch, host: HostedQueue, partition: Partition) -> None:
+    number = partition.number
+    upto = partition.gone.upto
+    host.recorded[number] = upto
+    key = t.partition_key(host.id, number)
+    batch.put(api.PARTITIONS, key, t.partition_state(upto, partition.last, 0))
 
 
 def _write_chunks(batch: Batch, host: HostedQueue, partition: Partition, tail: Tail) -> None:
@@ -103,8 +111,7 @@ def _trim(batch: Batch, host: HostedQueue, partition: Partition, tail: Tail) -> 
     while known and known[0][1] <= upto:
         del known[0]
     host.trimmed[number] = upto
-    key = t.partition_key(host.id, number)
-    batch.put(api.PARTITIONS, key, t.partition_state(upto, partition.last, 0))
+    _write_state(batch, host, partition)
 
 
 def write_group(batch: Batch, host: HostedQueue, group: Group) -> None:
@@ -214,6 +221,8 @@ class Loader:
             group.absent_ms = record.absent_ms or now_ms
             machine.groups[record.name] = group
             self._load_lanes(machine, group)
+        for partition in machine.partitions:
+            machine.release(partition)
         if not machine.groups:
             machine.loose = sum([partition.stored() for partition in machine.partitions])
         self._load_ids(machine, now_ms)

@@ -126,7 +126,7 @@ class QueueUpkeep:
     def _look_after_sleepers(self, now_ms: int) -> None:
         """Wake queues in which something is due; what is left of deleted ones goes."""
         if not self._sleepers:
-            self._sleepers = self._queues.names()
+            self._sleepers = self._queues.names().copy()
             with self._queues.store.view() as view:
                 if t.doomed_queues(view):
                     self._queues.runner.group.batch.sweep(SWEEP_ROWS)

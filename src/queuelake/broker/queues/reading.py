@@ -1,0 +1,77 @@
+"""Messages of a queue which are read back from the store, a chunk at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queuelake.broker.queues import rows
+from queuelake.engine import commands as c
+from queuelake.engine.message import PRIORITY_DEFAULT, Entry
+from queuelake.storage import api
+from queuelake.storage import queue_tables as t
+from queuelake.storage.chunk import Record
+
+if TYPE_CHECKING:
+    from queuelake.broker.queues.host import HostedQueue
+
+
+def find_record(host: HostedQueue, number: int, seq: int) -> Record | None:
+    """One message; its neighbours are likely to be wanted next."""
+    if host.ephemeral:
+        return None
+    with host.queues.store.view() as view:
+        records = t.read_chunk_at(view, host.id, number, seq)
+    for record in records:
+        if record.seq == seq:
+            host.tails[number].cached(records)
+            return record
+    return None
+
+
+def load_entries(host: HostedQueue, number: int, first: int, now_ms: int) -> None:
+    """What the machine asked for."""
+    with host.queues.store.view() as view:
+        records = t.read_chunk_at(view, host.id, number, first)
+    tail = host.tails[number]
+    if records:
+        tail.cached(records)
+    else:
+        # The newest ones are still on their way to the store.
+        records = [one for one in tail.storing + tail.pending if one.seq >= first]
+    entries = [rows.entry_of(one, number, host.topic) for one in records if one.seq >= first]
+    host.machine.apply(host.meta(now_ms), c.Loaded(number, first, entries))
+    host.queues.runner.want_turn(host)
+
+
+def rank_stored(host: HostedQueue, group: str, now_ms: int) -> None:
+    """A new group finds the messages with a priority of their own."""
+    for partition in host.machine.partitions:
+        number = partition.number
+        entries: list[Entry] = []
+        seq = partition.gone.upto + 1
+        with host.queues.store.view() as view:
+            while True:
+                records = t.read_chunk_at(view, host.id, number, seq)
+                if not records:
+                    break
+                seq = records[-1].seq + 1
+                for record in records:
+                    if record.priority != PRIORITY_DEFAULT:
+                        entries.append(rows.entry_of(record, number, host.topic))
+        tail = host.tails[number]
+        for record in tail.storing + tail.pending:
+            if record.seq >= seq and record.priority != PRIORITY_DEFAULT:
+                entries.append(rows.entry_of(record, number, host.topic))
+        host.machine.apply(host.meta(now_ms), c.Ranked(group, number, entries))
+
+
+def delete_delayed_rows(host: HostedQueue) -> None:
+    """Messages which were to come later will not."""
+    batch = host.queues.runner.group.batch
+    prefix = t.queue_key(host.id)
+    for key in list(batch.tables[api.DELAYED]):
+        if key.startswith(prefix):
+            batch.delete(api.DELAYED, key)
+    with host.queues.store.view() as view:
+        for key in view.scan_keys(api.DELAYED, prefix, prefix + b"\xff" * t.KEY_BYTES_MAX):
+            batch.delete(api.DELAYED, key)
