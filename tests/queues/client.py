@@ -198,7 +198,10 @@ class QueueClient:
         self.wire.close()
 
     def disconnect(self) -> None:
-        self.wire.disconnect()
+        """Leave with a DISCONNECT, whatever deliveries were on their way."""
+        self.wire.send(p.disconnect())
+        self.wire.read_to_close()
+        self.wire.close()
 
 
 def fnv1a(key: str) -> int:

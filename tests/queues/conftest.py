@@ -1,7 +1,6 @@
 """Fixtures of the durable queue tests: connected clients and queues of one's own.
 
-Most tests share the default broker and use a fresh queue name; anonymous loopback clients count as
-platform accounts, so a test configures its queue through `$config`.
+Most tests share the default broker and use a fresh queue name, configured by REST.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.harness.broker import Broker
-from tests.queues.client import SUCCESS, QueueClient
+from tests.queues import rest
+from tests.queues.client import QueueClient
 
 Connect = Callable[..., QueueClient]
 MakeQueue = Callable[..., str]
@@ -51,12 +51,13 @@ def connect(broker: Broker) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def make_queue(connect: Connect, broker: Broker) -> MakeQueue:
+def make_queue(broker: Broker) -> MakeQueue:
     """Create a configured queue: `make_queue(partitions=1, limits={"message_ttl": "1s"})`."""
 
     def make(name: str | None = None, *, of: Broker = broker, **settings: Any) -> str:
         queue = f"t/{uuid.uuid4().hex[:10]}" if name is None else name
-        assert connect(of=of).configure(queue, **settings) == SUCCESS
+        status, answer = rest.call(of, "PUT", rest.queue_path(queue), settings)
+        assert status in (200, 201), answer
         return queue
 
     return make
