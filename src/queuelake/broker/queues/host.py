@@ -235,10 +235,11 @@ class HostedQueue(Participant):
         """Time has passed."""
         machine = self.machine
         before = machine.counters.expired
+        was_waiting = machine.is_waiting()
         effects = machine.apply(self.meta(now_ms), c.Tick())
         if effects:
             self._perform(effects, now_ms)
-        if effects or machine.is_waiting() or machine.counters.expired != before:
+        if was_waiting or effects or machine.counters.expired != before:
             self.changed()
         if len(machine.groups) != len(self._group_ids):
             self.changed()
