@@ -28,7 +28,15 @@ from queuelake.engine.publishing import missing_heads
 from queuelake.engine.state import DUPLICATE, FULL, NOT_FOUND, NOT_HELD
 from tests.simulation.queue_invariants import check_invariants
 from tests.simulation.queue_policies import policy_of
-from tests.simulation.queue_store import Change, Store, changes_of, entry_of, rebuild, row_of
+from tests.simulation.queue_store import (
+    Change,
+    Store,
+    changes_of,
+    entry_of,
+    rebuild,
+    row_of,
+    tallies_of,
+)
 
 Place: TypeAlias = tuple[str, int, int]  # group, partition, sequence
 Known: TypeAlias = tuple[str, int]  # group, message
@@ -53,6 +61,7 @@ class Sealed:
         self.changes = changes
         self.done = set(world.done)
         self.ids = dict(world.ids)
+        self.tallies = tallies_of(world.queue)
 
 
 class World:
@@ -315,6 +324,7 @@ class World:
         self.store.commit(sealed.changes)
         self.done_stored = sealed.done
         self.ids_stored = sealed.ids
+        assert self.store.tables["tallies"] == sealed.tallies
         for group in self.queue.groups.values():
             for lane in group.lanes:
                 lane.claimed = max(lane.claimed, lane.claiming)

@@ -100,6 +100,16 @@ def _blocks(table: str, key: tuple[int, ...], settled: Settled) -> list[Change]:
     return changes
 
 
+def tallies_of(queue: DurableQueue) -> dict[Key, Row]:
+    """What the store must say of how messages fared."""
+    return {
+        (group.id, lane.number, seq): (tally.attempts, tally.due_ms, tally.first_ms)
+        for group in queue.groups.values()
+        for lane in group.lanes
+        for seq, tally in lane.tallies.items()
+    }
+
+
 def row_of(e: Entry) -> Row:
     return (e.partition, e.size, e.key, e.ts_ms, e.expires_ms, e.priority, e.rest, e.seq)
 
