@@ -357,9 +357,6 @@ class World:
         self.done = set(self.done_stored)
         self.ids = dict(self.ids_stored)
         self._check_rebuilt()
-        if self.queue.uses_priorities and self.policy.ordering == p.NONE:
-            for group in self.queue.groups:
-                self._rank(group)
         check_invariants(self.queue)
 
     def _check_rebuilt(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queuelake.engine.policy.settings import NONE, PARTITION
+from tests.simulation.queue_store import Store, changes_of, rebuild
 from tests.unit.engine_queue import DrivenQueue
 
 
@@ -37,6 +38,19 @@ def test_a_new_group_finds_the_priorities_of_a_deep_backlog() -> None:
     queue.publish(priority=10)
     queue.join()
     assert queue.sequences() == [602, 301, 1]
+
+
+def test_a_group_read_back_from_the_store_finds_them_too() -> None:
+    queue = DrivenQueue(window_max=8, ordering=NONE, prefetch=2)
+    queue.join()
+    queue.leave()
+    queue.publish_many(100)
+    queue.publish(priority=9)
+    store = Store()
+    store.commit(changes_of(queue.machine, list(queue.stored.values()), []))
+    queue.machine = rebuild(store, queue.machine.policy, queue.now_ms)
+    queue.join()
+    assert queue.sequences() == [101, 1]
 
 
 def test_low_priorities_wait_for_everything_else_in_every_partition() -> None:

@@ -17,10 +17,13 @@ def join(state: QueueState, command: c.Join, effects: list[Effect]) -> None:
     group = state.groups.get(command.group)
     if group is None:
         group = _new_group(state, command)
-        if state.uses_priorities and state.policy.ordering == NONE:
-            effects.append(Rank(group.name))
     elif command.starts is not None and state.policy.is_stream:
         _move_group(state, group, command.starts)
+    if not group.is_ranked:
+        # A group which was read back from the store knows as little of them as a new one.
+        group.is_ranked = True
+        if state.uses_priorities and state.policy.ordering == NONE:
+            effects.append(Rank(group.name))
     consumer = group.consumers.get(command.consumer)
     if consumer is None:
         consumer = group.consumers[command.consumer] = Consumer(command.consumer, 0, command.tag)
@@ -71,6 +74,7 @@ def _move_group(state: QueueState, group: Group, starts: list[int]) -> None:
     """Replay of a stream: the group begins anew, and forgets what it has in hand."""
     group.unsettled = 0
     group.ranked.clear()
+    group.is_ranked = False
     for consumer in group.order:
         consumer.held = 0
     for number, old in enumerate(group.lanes):

@@ -33,6 +33,7 @@ class Group:
         "derived",
         "dirty",
         "id",
+        "is_ranked",
         "lanes",
         "name",
         "order",
@@ -54,6 +55,7 @@ class Group:
         self.unsettled: int = 0  # messages this group still needs
         # Messages with a priority of their own, a heap: rank, time, partition, sequence.
         self.ranked: list[tuple[int, int, int, int, Entry]] = []
+        self.is_ranked: bool = False  # stored messages with a priority were looked for
         self.turn: int = 0  # whose turn it is
         self.dirty: bool = True
 

@@ -74,6 +74,7 @@ class _Group(msgspec.Struct, array_like=True):
     absent_ms: int
     unsettled: int
     ranked: list[_Entry]
+    is_ranked: bool
     turn: int
 
 
@@ -261,6 +262,7 @@ def _group(group: Group) -> _Group:
         group.absent_ms,
         group.unsettled,
         [_entry(item[4]) for item in sorted(group.ranked, key=lambda item: item[:4])],
+        group.is_ranked,
         group.turn,
     )
 
@@ -278,6 +280,7 @@ def _restore_group(stored: _Group) -> Group:
     group.unsettled = stored.unsettled
     for item in stored.ranked:
         push_ranked(group, _to_entry(item))
+    group.is_ranked = stored.is_ranked
     group.turn = stored.turn
     group.rebalance()
     return group
