@@ -45,7 +45,7 @@ class ConsumeOptions(TypedDict, total=False):
     prefetch: int | None
     ack_mode: AckMode
     start: Start
-    stream_offset: str | int | None
+    stream_offset: str | int | datetime.datetime | None
     pattern: str | None
 
 
@@ -122,7 +122,7 @@ class Queue:
         prefetch: int | None = None,
         ack_mode: AckMode = "explicit",
         start: Start = "earliest",
-        stream_offset: str | int | None = None,
+        stream_offset: str | int | datetime.datetime | None = None,
         pattern: str | None = None,
     ) -> Subscription[Delivery]:
         """Take part in a consumer group: iterate over the result, and settle every message.
@@ -137,7 +137,8 @@ class Queue:
             ack_mode: with "puback" an ack costs no round trip and is not confirmed; there is no
                 nack and no reject.
             start: where a new group begins, "latest" leaves out what is stored already.
-            stream_offset: for queues of type stream: "first", "last", "next", an offset, a time.
+            stream_offset: for queues of type stream: "first", "last", "next", an offset, or a
+                time with its zone. Said once, so a subscription made again goes on where it was.
             pattern: for queues with sublevels: only messages whose further levels match it.
         """
         if group is None and self._needs_group:
@@ -148,17 +149,12 @@ class Queue:
             raise ValueError(f"prefetch {prefetch}: must be at least 1")
         if ack_mode not in ("explicit", "puback"):
             raise ValueError(f"ack_mode {ack_mode!r}: must be 'explicit' or 'puback'")
-        if start not in ("earliest", "latest"):
-            raise ValueError(f"start {start!r}: must be 'earliest' or 'latest'")
         by_puback = ack_mode == "puback"
         asked = {
             "consumer-group": group,
             "prefetch": prefetch,
             "ack-mode": "puback" if by_puback else None,
         }
-        once: dict[str, str] = {} if start == "earliest" else {"group-start": start}
-        if stream_offset is not None:
-            once["x-stream-offset"] = str(stream_offset)
 
         def read(connection: Connection, received: MQTTMessage) -> Delivery:
             return read_delivery(self._session, connection, received, by_puback=by_puback)
@@ -168,7 +164,7 @@ class Queue:
             f"{self.address}/{pattern}" if pattern else self.address,
             qos=1,
             user_properties={k: str(value) for k, value in asked.items() if value is not None},
-            once_properties=once,
+            once_properties=_start_properties(start, stream_offset),
             acknowledge=Acknowledge.BY_APPLICATION if by_puback else Acknowledge.AT_ONCE,
             read=read,
             give_back=lambda delivery: settle(delivery, "$nack", {}),
@@ -209,7 +205,7 @@ def _enqueue_properties(
     if delay is not None:
         pairs["delay-ms"] = str(milliseconds(delay))
     if deliver_at is not None:
-        pairs["deliver-at"] = str(_epoch_ms(deliver_at))
+        pairs["deliver-at"] = str(_epoch_ms("deliver_at", deliver_at))
     if priority is not None:
         if not 0 <= priority <= PRIORITY_MAX:
             raise ValueError(f"priority {priority}: must be 0 to {PRIORITY_MAX}")
@@ -217,7 +213,21 @@ def _enqueue_properties(
     return pairs
 
 
-def _epoch_ms(moment: datetime.datetime) -> int:
+def _start_properties(
+    start: Start, stream_offset: str | int | datetime.datetime | None
+) -> dict[str, str]:
+    """Where a consumer begins."""
+    if start not in ("earliest", "latest"):
+        raise ValueError(f"start {start!r}: must be 'earliest' or 'latest'")
+    pairs: dict[str, str] = {} if start == "earliest" else {"group-start": start}
+    if isinstance(stream_offset, datetime.datetime):
+        pairs["x-stream-offset"] = f"timestamp={_epoch_ms('stream_offset', stream_offset)}"
+    elif stream_offset is not None:
+        pairs["x-stream-offset"] = str(stream_offset)
+    return pairs
+
+
+def _epoch_ms(argument: str, moment: datetime.datetime) -> int:
     if moment.tzinfo is None:
-        raise ValueError(f"deliver_at {moment}: needs a time zone")
+        raise ValueError(f"{argument} {moment}: needs a time zone")
     return round(moment.timestamp() * 1000)
