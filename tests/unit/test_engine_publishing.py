@@ -98,6 +98,18 @@ def test_what_somebody_holds_is_not_dropped() -> None:
     assert queue.sequences() == [4]
 
 
+def test_what_was_held_and_came_back_is_the_oldest_again() -> None:
+    queue = DrivenQueue(depth_max=3, drop_head=True, prefetch=2)
+    queue.join()
+    queue.publish_many(3)
+    assert queue.sequences() == [1, 2]
+    queue.publish()  # drops 3
+    queue.nack(1, delay_ms=1000)
+    queue.publish()  # drops 1
+    queue.ack(2)
+    assert queue.sequences() == [4, 5]
+
+
 def test_a_queue_whose_messages_are_all_held_refuses() -> None:
     queue = DrivenQueue(depth_max=2, drop_head=True)
     queue.join()

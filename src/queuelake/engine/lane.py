@@ -88,6 +88,7 @@ class Lane:
         "settled",
         "settles",
         "tallies",
+        "unheld",
         "unseen",
         "waiting",
     )
@@ -115,6 +116,7 @@ class Lane:
         self.dying: dict[int, Entry] = {}  # on their way to the dead letters
         self.unseen: set[int] = set()  # below `next` or ranked, never handed out
         self.ahead: set[int] = set()  # ranked before `next` came to them
+        self.unheld: int = 0  # what lies below is settled, held or dying; only to search less
         self.dirty: bool = True
         self.dirty_tallies: set[int] = set()
 
@@ -194,6 +196,8 @@ class Lane:
 
     def come_back(self, entry: Entry, attempts: int, first_ms: int, due_ms: int) -> None:
         """A hand-out failed; the caller puts it in line."""
+        if entry.seq < self.unheld:
+            self.unheld = entry.seq
         self.tallies[entry.seq] = Tally(attempts, due_ms, first_ms)
         self.dirty_tallies.add(entry.seq)
         self.dirty = True
@@ -228,6 +232,15 @@ class Lane:
     def is_waiting_before(self, seq: int) -> bool:
         """Whether a message with a lower sequence waits for its retry."""
         return any([found < seq for _, found, _ in self.waiting])
+
+    def first_unheld(self) -> int:
+        """The first sequence which is neither settled nor in hand; it may not be there yet."""
+        settled = self.settled
+        seq = settled.next_unsettled(self.unheld)
+        while seq in self.held or seq in self.dying:
+            seq = settled.next_unsettled(seq + 1)
+        self.unheld = seq
+        return seq
 
     # Keys which must wait
 

@@ -143,11 +143,14 @@ def _oldest_unheld(state: QueueState, group: Group | None) -> Entry | None:
 
 def _first_unheld(state: QueueState, group: Group | None, partition: Partition) -> int:
     """The oldest sequence which the group needs and which is in nobody's hands; 0: none."""
+    if group is None:
+        seq = partition.gone.upto + 1
+        return seq if seq <= partition.last else 0
+    own = group.lanes[partition.number]
     lanes = [one.lanes[partition.number] for one in state.groups.values()]
-    settled = partition.gone if group is None else group.lanes[partition.number].settled
-    seq = settled.next_unsettled(settled.upto + 1)
+    seq = own.first_unheld()
     while seq <= partition.last:
         if not any([seq in lane.held or seq in lane.dying for lane in lanes]):
             return seq
-        seq = settled.next_unsettled(seq + 1)
+        seq = own.settled.next_unsettled(seq + 1)
     return 0
