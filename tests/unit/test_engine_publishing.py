@@ -133,6 +133,17 @@ def test_a_drop_makes_room_in_every_group_which_has_none() -> None:
         assert queue.machine.depth() <= 2
 
 
+def test_the_same_oldest_message_of_two_groups_is_dropped_once() -> None:
+    queue = DrivenQueue(depth_max=9, drop_head=True)
+    for group in "ab":
+        queue.join(group=group)
+    queue.publish_many(5)
+    queue.machine.policy.depth_max = 2
+    assert queue.publish(publisher="p", number=2) == OUT_OF_ORDER
+    assert queue.publish(publisher="p", number=1) == 0
+    assert queue.machine.counters.dropped == 2
+
+
 def test_a_head_which_is_not_in_memory_is_loaded_to_be_dropped() -> None:
     queue = DrivenQueue(window_max=2, depth_max=10, drop_head=True)
     queue.publish_many(12)

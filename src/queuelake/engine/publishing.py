@@ -120,7 +120,9 @@ def _make_room(state: QueueState) -> bool:
         return False
     for entry in oldest:
         assert entry is not None
-        if state.depth() >= state.policy.depth_max:  # one message may make room in many groups
+        # One message may make room in many groups.
+        is_gone = state.is_deleted(state.partitions[entry.partition], entry.seq)
+        if not is_gone and state.depth() >= state.policy.depth_max:
             remove(state, entry.partition, entry.seq)
             state.counters.dropped += 1
     return True
