@@ -124,7 +124,8 @@ class DrivenQueue:
         starts: list[int] | None = None,
         pattern: bytes = b"",
     ) -> None:
-        self.apply(c.Join(group, consumer, prefetch, derived, starts, pattern))
+        replays = starts is not None
+        self.apply(c.Join(group, consumer, prefetch, derived, starts, pattern, replays=replays))
 
     def leave(self, consumer: str = "x", *, group: str = "g", gone: bool = True) -> None:
         self.apply(c.Leave(group, consumer, gone))

@@ -73,7 +73,7 @@ class Delivery:
         self.stored = False
         self.refused = 0
         self.refused_because = 0
-        if message.topic.startswith(QUEUE_PREFIX):
+        if message.topic[:1] == b"$" and message.topic.startswith(QUEUE_PREFIX):
             return self._enqueue(message, publisher)
         route = self.router.route(message.topic)
         count = 0

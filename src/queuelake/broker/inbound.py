@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
 
 DOLLAR: Final = 0x24
+QUEUE_PREFIX_BYTES: Final = len(QUEUE_PREFIX)
 
 _PROBLEMS: Final = {
     reasons.NOT_AUTHORIZED: "not authorized to publish to this topic",
@@ -50,7 +51,7 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         connection.metrics.publish_refused += 1
         _answer_refused(connection, packet, reason)
         return
-    if topic[0] == DOLLAR and topic.startswith(QUEUE_PREFIX):
+    if topic[0] == DOLLAR and topic[:QUEUE_PREFIX_BYTES] == QUEUE_PREFIX:
         _publish_to_queue(connection, packet, topic, session, now_ms)
         return
     message = Message(

@@ -60,7 +60,7 @@ class Accept(Command):
 class Join(Command):
     """A consumer joins a group, which is made when it is new."""
 
-    __slots__ = ("consumer", "derived", "group", "pattern", "prefetch", "starts", "tag")
+    __slots__ = ("consumer", "derived", "group", "pattern", "prefetch", "replays", "starts", "tag")
 
     def __init__(
         self,
@@ -71,9 +71,11 @@ class Join(Command):
         starts: list[int] | None = None,
         pattern: bytes = b"",
         tag: int = 0,
+        replays: bool = False,
     ) -> None:
         self.group: str = group
         self.consumer: str = consumer
+        self.replays: bool = replays  # a group which is known goes back to `starts`
         self.prefetch: int = prefetch  # 0: as the queue says
         self.derived: bool = derived  # its name was made from a client id
         # Where it begins, for each partition or one for all; None: at the earliest, if it is new.

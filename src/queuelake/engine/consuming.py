@@ -17,7 +17,7 @@ def join(state: QueueState, command: c.Join, effects: list[Effect]) -> None:
     group = state.groups.get(command.group)
     if group is None:
         group = _new_group(state, command)
-    elif command.starts is not None and state.policy.is_stream:
+    elif command.replays and command.starts is not None and state.policy.is_stream:
         _move_group(state, group, command.starts)
     if not group.is_ranked:
         # A group which was read back from the store knows as little of them as a new one.

@@ -14,9 +14,9 @@ from mypy_extensions import mypyc_attr
 
 from queuelake.protocol import properties as p
 from queuelake.protocol.packets import V5
-from queuelake.protocol.wire import Reader, varint
+from queuelake.protocol.wire import TWO_BYTES, Reader, varint
 
-PACKET_IDS: Final[list[bytes]] = [number.to_bytes(2, "big") for number in range(65536)]
+PACKET_IDS: Final[list[bytes]] = TWO_BYTES
 
 FIRST_BYTE: Final = 0x30  # PUBLISH, QoS 0
 RETAIN_FLAG: Final = 0x01

@@ -41,59 +41,51 @@ def decode_publish(data: bytes, head: int, at: int, end: int, version: int) -> P
         return Publish(topic, qos, retain, dup, packet_id, data[at:end], 0, 0, 0)
     if at < end and data[at] == 0:  # no properties: the common case
         return Publish(topic, qos, retain, dup, packet_id, data[at:end], 1, 0, 0)
-    scan = _scan(Reader(data, at, end))
-    if scan.alias_at:
-        body, payload_at, expiry_at = _without_alias(data, at, end, scan)
-    else:
-        body = data[at:end]
-        payload_at = scan.payload_at - at
-        expiry_at = scan.expiry_at - at if scan.expiry_at else 0
-    return Publish(topic, qos, retain, dup, packet_id, body, payload_at, expiry_at, scan.alias)
+    properties_at, payload, expiry, alias, alias_at = _scan(data, at, end)
+    if alias_at:
+        body = _without_alias(data, end, properties_at, payload, alias_at)
+        length = len(body) - (end - payload)
+        if expiry:
+            expiry += length - payload + (3 if expiry < alias_at else 0)
+        return Publish(topic, qos, retain, dup, packet_id, body, length, expiry, alias)
+    expiry_at = expiry - at if expiry else 0
+    return Publish(topic, qos, retain, dup, packet_id, data[at:end], payload - at, expiry_at, alias)
 
 
-class _Scan:
-    """What a walk over the properties found; positions count from the start of the data."""
-
-    __slots__ = ("alias", "alias_at", "expiry_at", "payload_at", "properties_at")
-
-    def __init__(self, properties_at: int, payload_at: int) -> None:
-        self.properties_at: int = properties_at
-        self.payload_at: int = payload_at
-        self.alias: int = 0
-        self.alias_at: int = 0
-        self.expiry_at: int = 0
-
-
-def _scan(reader: Reader) -> _Scan:
+def _scan(data: bytes, at: int, end: int) -> tuple[int, int, int, int, int]:
+    """Check the properties. Where they begin and the payload begins, where the expiry interval
+    stands, the topic alias and where it stands; 0: there is none."""
+    reader = Reader(data, at, end)
     length = reader.varint()
-    end = reader.at + length
-    if end > reader.end:
+    properties_at = at = reader.at
+    payload_at = at + length
+    if payload_at > end:
         raise MalformedPacketError("properties reach behind the end of their PUBLISH")
-    found = _Scan(reader.at, end)
     seen = 0
-    data = reader.data
-    at = reader.at
-    while at < end:
+    expiry_at = 0
+    alias = 0
+    alias_at = 0
+    while at < payload_at:
         number = data[at]
         if number == p.USER_PROPERTY:  # the only one which is common: no reader for it
-            at = _check_string(data, _check_string(data, at + 1, end), end)
+            at = _check_string(data, _check_string(data, at + 1, payload_at), payload_at)
             continue
         if number > p.TOPIC_ALIAS:
             raise MalformedPacketError(f"property 0x{number:02X} may not stand in PUBLISH")
         if seen >> number & 1:
             raise ProtocolViolationError(f"property 0x{number:02X} occurs twice")
         seen |= 1 << number
-        inner = Reader(data, at + 1, end)
+        inner = Reader(data, at + 1, payload_at)
         if number == p.MESSAGE_EXPIRY:
-            found.expiry_at = inner.at
+            expiry_at = inner.at
             inner.u32()
         elif number == p.TOPIC_ALIAS:
-            found.alias_at = at
-            found.alias = inner.u16() or -1  # 0 is not allowed; the session knows the maximum
+            alias_at = at
+            alias = inner.u16() or -1  # 0 is not allowed; the session knows the maximum
         else:
             _check(inner, number)
         at = inner.at
-    return found
+    return properties_at, payload_at, expiry_at, alias, alias_at
 
 
 def _check_string(data: bytes, at: int, end: int) -> int:
@@ -129,16 +121,14 @@ def _check(reader: Reader, number: int) -> None:
         raise MalformedPacketError(f"property 0x{number:02X} may not stand in PUBLISH")
 
 
-def _without_alias(data: bytes, at: int, end: int, scan: _Scan) -> tuple[bytes, int, int]:
-    alias_end = scan.alias_at + 3
-    length = varint(scan.payload_at - scan.properties_at - 3)
-    body = b"".join(
-        (length, data[scan.properties_at : scan.alias_at], data[alias_end : scan.payload_at])
+def _without_alias(
+    data: bytes, end: int, properties_at: int, payload_at: int, alias_at: int
+) -> bytes:
+    """The body of a PUBLISH as if its publisher had written the topic."""
+    return b"".join(
+        (
+            varint(payload_at - properties_at - 3),
+            data[properties_at:alias_at],
+            data[alias_at + 3 : end],
+        )
     )
-    payload_at = len(body)
-    expiry_at = 0
-    if scan.expiry_at:
-        expiry_at = scan.expiry_at - scan.properties_at + len(length)
-        if scan.expiry_at > scan.alias_at:
-            expiry_at -= 3
-    return body + data[scan.payload_at : end], payload_at, expiry_at

@@ -6,9 +6,12 @@ reach behind its end, so that no decoder needs to count for itself.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from queuelake.errors import MalformedPacketError
+
+ONE_BYTE: Final[list[bytes]] = [bytes((number,)) for number in range(256)]
+TWO_BYTES: Final[list[bytes]] = [number.to_bytes(2, "big") for number in range(65536)]
 
 
 @final
@@ -101,7 +104,9 @@ def varint(value: int) -> bytes:
     """Encode a variable byte integer."""
     assert 0 <= value <= 268_435_455
     if value < 0x80:
-        return bytes((value,))
+        return ONE_BYTE[value]
+    if value < 0x4000:
+        return TWO_BYTES[(value & 0x7F | 0x80) << 8 | value >> 7]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

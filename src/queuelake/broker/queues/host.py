@@ -50,6 +50,7 @@ class HostedQueue(Participant):
     __slots__ = (
         "_dedupe_number",
         "_group_ids",
+        "_group_names",
         "_last_meta",
         "_outbox",
         "_released",
@@ -108,6 +109,7 @@ class HostedQueue(Participant):
         self.id_prefixes: list[bytes] = []
         self._outbox: Outbox = Outbox()
         self._group_ids: dict[str, int] = {}  # groups which have rows
+        self._group_names: dict[bytes, str] = {}
         self._dedupe_number: int = 0
         self._released: dict[tuple[int, int], int] = {}  # delayed, due, and not yet deleted there
         self.next_forget_ms: int = 0
@@ -164,6 +166,15 @@ class HostedQueue(Participant):
                 self.record_dirty = True
             self.changed()
         return machine.reply
+
+    def group_named(self, name: bytes) -> str:
+        """A group's name as the machine has it: made once, not for each settlement."""
+        found = self._group_names.get(name)
+        if found is None:
+            found = name.decode()
+            if found in self.machine.groups:
+                self._group_names[name] = found
+        return found
 
     def settle(self, subscriber: Subscriber, delivery: Delivery, outcome: int, words: str) -> None:
         """A consumer settles by acknowledging on the MQTT level."""
@@ -284,6 +295,7 @@ class HostedQueue(Participant):
             self._group_ids[group.name] = group.id
         for name in [one for one in self._group_ids if one not in machine.groups]:
             rows.forget_group(batch, self, self._group_ids.pop(name))
+            self._group_names.clear()
         if machine.ids.added:
             self._dedupe_number += 1
             rows.write_ids(batch, self, self._dedupe_number)
@@ -358,6 +370,7 @@ class HostedQueue(Participant):
                 subscriber.starts,
                 subscriber.pattern,
                 subscriber.tag,
+                subscriber.replays,
             ),
             now_ms,
         )

@@ -55,6 +55,7 @@ class Incoming:
         "_priority",
         "expiry_ms",
         "group_id",
+        "has_timing",
         "key",
         "message_id",
         "properties",
@@ -68,6 +69,7 @@ class Incoming:
         self.reason: bytes = b""
         self.properties: bytes = b""  # what travels on, encoded
         self.expiry_ms: int = -1  # how long it may live; -1: it does not say
+        self.has_timing: bool = False  # one of the next three is given
         self._delay: bytes = b""
         self._deliver_at: bytes = b""
         self._priority: bytes = b""
@@ -152,12 +154,15 @@ def _take(found: Incoming, meaning: int, value: bytes) -> bool:
         return True
     if meaning == _DELAY_MS:
         found._delay = value
+        found.has_timing = True
         return False
     if meaning == _DELIVER_AT:
         found._deliver_at = value
+        found.has_timing = True
         return False
     if meaning == _PRIORITY:
         found._priority = value
+        found.has_timing = True
         return False
     if meaning == _GROUP_ID:
         found.group_id = value

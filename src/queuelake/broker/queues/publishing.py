@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from queuelake import names
 from queuelake.broker.queues.incoming import Incoming, read_incoming
 from queuelake.engine import commands as c
+from queuelake.engine.message import PRIORITY_DEFAULT
 from queuelake.engine.state import DUPLICATE
 from queuelake.errors import RefusedError
 from queuelake.protocol import reasons
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES: Final = 16
 CONFIG_SUFFIX: Final = b"/$config"
+DIGITS_MAX: Final = 18
 _OUTCOMES: Final = {
     names.SETTLE_ACK: c.ACK,
     names.SETTLE_NACK: c.NACK,
@@ -53,13 +55,11 @@ def publish(
     queues.problem = ""
     queues.durable = False
     try:
-        if topic.endswith(CONFIG_SUFFIX):
-            host = queues.configure(
-                names.parse_publish(topic).name, read_changes(body[payload_at:])
-            )
-            queues.durable = not host.ephemeral
-            return 0
-        target = queues.target(topic)
+        target = queues.known_target(topic)
+        if target is None:
+            if topic.endswith(CONFIG_SUFFIX):
+                return _configure(queues, topic, body[payload_at:])
+            target = queues.target(topic)
         host = target.host
         queues.durable = not host.ephemeral
         host.active_ms = now_ms
@@ -72,6 +72,12 @@ def publish(
     except RefusedError as error:
         queues.problem = str(error)
         return error.reason_code
+
+
+def _configure(queues: Queues, topic: bytes, payload: bytes) -> int:
+    host = queues.configure(names.parse_publish(topic).name, read_changes(payload))
+    queues.durable = not host.ephemeral
+    return 0
 
 
 def enqueue(
@@ -90,6 +96,11 @@ def enqueue(
     if incoming.expiry_ms >= 0:
         own_ms = now_ms + incoming.expiry_ms
         expires_ms = own_ms if not expires_ms or own_ms < expires_ms else expires_ms
+    priority = PRIORITY_DEFAULT
+    due_ms = 0
+    if incoming.has_timing:
+        priority = incoming.priority()
+        due_ms = incoming.due_ms(now_ms)
     record = Record(
         topic,
         incoming.key,
@@ -98,7 +109,7 @@ def enqueue(
         incoming.properties,
         payload,
         qos,
-        incoming.priority(),
+        priority,
         now_ms,
         expires_ms,
     )
@@ -107,7 +118,6 @@ def enqueue(
         identity = publisher + b"\0" + incoming.message_id
         dedupe = hashlib.blake2b(identity, digest_size=DIGEST_BYTES).digest()
     partition = queues.partition_for(host, incoming.key)
-    due_ms = incoming.due_ms(now_ms)
     if due_ms:
         reply = _delay(queues, host, Delayed(due_ms, 0, partition, record), dedupe, now_ms)
     else:
@@ -165,9 +175,7 @@ def settle(
         queues.problem = "user property message-id is missing"
         return reasons.IMPLEMENTATION_SPECIFIC_ERROR
     client_id = session.client_id if session is not None else ""
-    group = incoming.group_id.decode()
-    if not group:
-        group = _group_of(host, session)
+    group = host.group_named(incoming.group_id) if incoming.group_id else _group_of(host, session)
     place = _place(host, group, incoming.message_id)
     if place is None:
         queues.problem = "there is no delivery with this message-id"
@@ -203,14 +211,32 @@ def _place(host: HostedQueue, group: str, message_id: bytes) -> tuple[int, int] 
     known = host.known_ids.get((group, message_id)) if host.known_ids else None
     if known is not None:
         return known
-    parts = message_id.rsplit(b":", 2)
-    if len(parts) != 3 or not parts[1].isdigit() or not parts[2].isdigit():
+    # From the end: the sequence, the partition, and what is left is the queue.
+    seq, at = _digits(message_id, len(message_id))
+    partition, end = _digits(message_id, at)
+    if at == 0 or end == 0 or partition >= len(host.id_prefixes):
         return None
-    if parts[0] != host.topic and parts[0] != host.topic[len(names.PREFIX) :]:
+    name = message_id[:end]
+    if name != host.topic and name != host.topic[len(names.PREFIX) :]:
         return None
-    if len(parts[1]) > 4 or len(parts[2]) > 19:
-        return None
-    return int(parts[1]), int(parts[2])
+    return partition, seq
+
+
+def _digits(text: bytes, end: int) -> tuple[int, int]:
+    """The number before `end`, and where the colon in front of it stands; 0: there is none."""
+    value = 0
+    scale = 1
+    at = end - 1
+    while at > 0:
+        digit = text[at] - 48
+        if digit == 10:  # a colon
+            return (value, at) if at < end - 1 else (0, 0)
+        if not 0 <= digit <= 9 or end - at > DIGITS_MAX:
+            break
+        value += digit * scale
+        scale *= 10
+        at -= 1
+    return 0, 0
 
 
 def _words(host: HostedQueue, reply: int, size: int) -> str:

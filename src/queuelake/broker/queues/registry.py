@@ -185,6 +185,9 @@ class Queues:
         """Whether this topic was published to lately."""
         return topic in self._targets
 
+    def known_target(self, topic: bytes) -> Target | None:
+        return self._targets.get(topic)
+
     def target(self, topic: bytes) -> Target:
         """What a publish to this topic means; queues are made for it.
 

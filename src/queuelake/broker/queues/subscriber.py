@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, final
 from queuelake.broker.deliveries import Consumer, Deliveries, Delivery
 from queuelake.broker.queues.incoming import EXPIRY
 from queuelake.engine.commands import ACK, NACK, REJECT
-from queuelake.protocol.message import FIRST_BYTE, PACKET_IDS, encode_ids
+from queuelake.protocol.message import FIRST_BYTE, encode_ids
 from queuelake.protocol.packets import V5
 from queuelake.protocol.properties import write_user
-from queuelake.protocol.wire import varint
+from queuelake.protocol.wire import ONE_BYTE, TWO_BYTES, varint
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MESSAGE_ID: Final = b"\x26\0\x0amessage-id"
 OFFSET: Final = b"\x26\0\x06offset"
 COUNTS: Final = [write_user([(b"delivery-count", b"%d" % n)]) for n in range(64)]
+EXPIRY_ID: Final = EXPIRY[0]
 EXPIRY_S_MAX: Final = 0xFFFFFFFF
 
 
@@ -36,6 +37,7 @@ class Subscriber(Consumer):
         "lost",
         "pattern",
         "prefetch",
+        "replays",
         "session",
         "settles_by_puback",
         "starts",
@@ -63,7 +65,8 @@ class Subscriber(Consumer):
         self.tag: int = tag
         self.topic: bytes = host.topic
         self.prefetch: int = 0  # 0: as the queue says
-        self.starts: list[int] | None = None
+        self.starts: list[int] | None = None  # where its group begins
+        self.replays: bool = False  # a group which is known already goes back there
         self.settles_by_puback: bool = False
         self.joined: bool = False
         self.lost: bool = False  # it gave no sign of life; it joins again with the next one
@@ -85,61 +88,46 @@ class Subscriber(Consumer):
             topic = record.topic  # what matched is what the client subscribed to
         payload = record.payload
         if self.session.version != V5:
-            length = varint(4 + len(topic) + len(payload))
-            head = bytes((first,))
-            return b"".join([head, length, PACKET_IDS[len(topic)], topic, packet_id, payload])
-        own = self._properties(delivery)
+            left = varint(4 + len(topic) + len(payload))
+            return b"".join(
+                [ONE_BYTE[first], left, TWO_BYTES[len(topic)], topic, packet_id, payload]
+            )
+        partition = delivery.partition
+        if partition >= len(self._prefixes):
+            self._make_prefixes(partition + 1)
+        prefix = self._prefixes[partition]
+        offset = str(record.seq).encode()
+        message_id = record.message_id or self.host.id_prefixes[partition] + offset
+        count = _count(delivery.attempt)
+        source = write_user([(b"x-source-topic", record.topic)]) if record.topic else b""
         rest = record.properties
-        if rest.startswith(EXPIRY):
+        if rest and rest[0] == EXPIRY_ID:
             left_s = min(max(0, (record.expires_ms - now_ms + 999) // 1000), EXPIRY_S_MAX)
             rest = EXPIRY + left_s.to_bytes(4, "big") + rest[5:]
-        size = len(own) + len(rest)
+        size = len(prefix) + len(message_id) + len(offset) + len(count) + len(source) + len(rest)
+        size += 4 + len(OFFSET)
         size_bytes = varint(size)
-        length = varint(4 + len(topic) + len(size_bytes) + size + len(payload))
+        length = 4 + len(topic) + len(size_bytes) + size + len(payload)
         return b"".join(
             [
-                bytes((first,)),
-                length,
-                PACKET_IDS[len(topic)],
+                ONE_BYTE[first],
+                varint(length),
+                TWO_BYTES[len(topic)],
                 topic,
                 packet_id,
                 size_bytes,
-                own,
+                prefix,
+                TWO_BYTES[len(message_id)],
+                message_id,
+                OFFSET,
+                TWO_BYTES[len(offset)],
+                offset,
+                count,
+                source,
                 rest,
                 payload,
             ]
         )
-
-    def _properties(self, delivery: Delivery) -> bytes:
-        """What the broker says about this delivery."""
-        record = delivery.record
-        partition = delivery.partition
-        if partition >= len(self._prefixes):
-            self._make_prefixes(partition + 1)
-        offset = str(record.seq).encode()
-        size = PACKET_IDS[len(offset)]
-        attempt = delivery.attempt
-        if attempt < len(COUNTS):
-            count = COUNTS[attempt]
-        else:
-            count = write_user([(b"delivery-count", str(attempt).encode())])
-        if record.message_id:
-            message_id = record.message_id
-        else:
-            message_id = self.host.id_prefixes[partition] + offset
-        parts = [
-            self._prefixes[partition],
-            MESSAGE_ID,
-            PACKET_IDS[len(message_id)],
-            message_id,
-            OFFSET,
-            size,
-            offset,
-            count,
-        ]
-        if record.topic:
-            parts.append(write_user([(b"x-source-topic", record.topic)]))
-        return b"".join(parts)
 
     def _make_prefixes(self, count: int) -> None:
         for partition in range(len(self._prefixes), count):
@@ -148,7 +136,7 @@ class Subscriber(Consumer):
                 (b"group-id", self.group.encode()),
                 (b"partition", str(partition).encode()),
             ]
-            self._prefixes.append(self._ids + write_user(pairs))
+            self._prefixes.append(self._ids + write_user(pairs) + MESSAGE_ID)
 
     # What the client answers on the MQTT level
 
@@ -162,3 +150,9 @@ class Subscriber(Consumer):
         limit = self.session.packet_size_max
         words = f"its packet has {size} bytes, the client takes {limit}"
         self.host.settle(self, delivery, NACK, words)
+
+
+def _count(attempt: int) -> bytes:
+    if attempt < len(COUNTS):
+        return COUNTS[attempt]
+    return write_user([(b"delivery-count", str(attempt).encode())])

@@ -32,8 +32,10 @@ def is_queue_filter(topic_filter: bytes) -> bool:
     return topic_filter.startswith(names.PREFIX)
 
 
-def subscribe(queues: Queues, subscription: Subscription) -> None:
+def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False) -> None:
     """Join the group which the subscription asks for; it replaces the one of the same filter.
+
+    `resumed`: the client did not ask now, so its group goes on where it is.
 
     Raises:
         RefusedError: there is no such queue, or a user property makes no sense.
@@ -54,6 +56,7 @@ def subscribe(queues: Queues, subscription: Subscription) -> None:
         raise _refused("ack-mode", mode, "puback or publish")
     subscriber.settles_by_puback = mode == "puback" or session.version != V5
     subscriber.starts = _starts(queues, host, options)
+    subscriber.replays = "x-stream-offset" in options and not resumed
     former = find(session, subscription.topic_filter)
     now_ms = queues.clock.now_ms()
     host.active_ms = now_ms
@@ -90,7 +93,7 @@ def client_resumed(queues: Queues, session: Session) -> None:
     for topic_filter, subscription in session.subscriptions.items():
         if is_queue_filter(topic_filter) and find(session, topic_filter) is None:
             try:
-                subscribe(queues, subscription)
+                subscribe(queues, subscription, True)
             except RefusedError as error:
                 queues.report(session.client_id, topic_filter, str(error))
 

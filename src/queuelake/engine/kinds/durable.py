@@ -7,12 +7,14 @@ lanes read; elsewhere they are asked back from the store with `Load`.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from queuelake.engine import commands as c
 from queuelake.engine import consuming, publishing, settling, upkeep
 from queuelake.engine.machine import Command, Effect, Meta
 from queuelake.engine.state import QueueState
+
+NO_EFFECTS: Final[list[Effect]] = []
 
 
 @final
@@ -26,10 +28,11 @@ class DurableQueue(QueueState):
         if meta.now_ms > self.now_ms:
             self.now_ms = meta.now_ms  # time never goes back, whatever the clock did
         self.reply = 0
-        effects: list[Effect] = []
         if isinstance(command, c.Enqueue):
             publishing.enqueue(self, command)
-        elif isinstance(command, c.Settle):
+            return NO_EFFECTS
+        effects: list[Effect] = []
+        if isinstance(command, c.Settle):
             settling.settle(self, command, effects)
         elif isinstance(command, c.Dispatch):
             consuming.dispatch(self, effects)
