@@ -133,7 +133,8 @@ class Script:
         if dice.random() < 0.3:
             return c.Leave(group, consumer, dice.random() < 0.5)
         starts = dice.choice([None, None, [c.FROM_EARLIEST], [c.FROM_LATEST], [c.FROM_LAST, 2]])
-        return c.Join(group, consumer, dice.choice([0, 2]), dice.random() < 0.2, starts)
+        derived, replays = dice.random() < 0.2, dice.random() < 0.5
+        return c.Join(group, consumer, dice.choice([0, 2]), derived, starts, replays=replays)
 
     def _time(self) -> Command:
         return self.dice.choice([c.Dispatch(), c.Dispatch(), c.Tick()])

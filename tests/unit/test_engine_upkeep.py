@@ -227,6 +227,18 @@ def test_a_stream_can_be_replayed() -> None:
     assert [(one.seq, one.attempt) for one in queue.dispatch()] == [(1, 1), (2, 1), (3, 1)]
 
 
+def test_a_stream_goes_on_where_it_was_when_nobody_asks_for_a_replay() -> None:
+    queue = DrivenQueue(is_stream=True)
+    queue.join("x", starts=[1])
+    queue.publish_many(3)
+    assert queue.sequences() == [1, 2, 3]
+    for seq in (1, 2):
+        queue.ack(seq)
+    queue.leave("x")
+    queue.apply(c.Join("g", "y", 0, starts=[1]))
+    assert queue.sequences() == [3]
+
+
 def test_a_truncated_stream_forgets_its_oldest_messages_for_everybody() -> None:
     queue = DrivenQueue(is_stream=True, prefetch=2)
     queue.join()
