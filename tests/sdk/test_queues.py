@@ -399,10 +399,7 @@ async def test_a_stream_is_read_again(fresh_broker: BrokerFactory) -> None:
     "kind",
     [
         "classic",
-        pytest.param(
-            "stream",
-            marks=pytest.mark.xfail(reason="group-start moves the cursor of a group already known"),
-        ),
+        "stream",
     ],
 )
 async def test_where_a_new_group_begins_is_no_matter_for_a_known_one(
