@@ -150,6 +150,13 @@ class QueueClient:
                 raise
             return None
 
+    def drain(self, timeout: float = 1.0) -> list[Delivery]:
+        """Every delivery until none comes for so long."""
+        received: list[Delivery] = []
+        while (delivery := self.poll(timeout)) is not None:
+            received.append(delivery)
+        return received
+
     def receive_pinging(self, timeout: float = RECEIVE_TIMEOUT_S) -> Delivery:
         """As `receive`, with heartbeats while waiting."""
         deadline = time.monotonic() + timeout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conftest import BrokerFactory
 from tests.harness import packets as p
 from tests.queues.client import SUCCESS
 from tests.queues.conftest import Connect, MakeQueue
@@ -152,3 +153,62 @@ def test_a_will_may_go_to_a_queue(connect: Connect, queue: str) -> None:
     delivery = consumer.receive()
     assert delivery.payload == "died"
     assert consumer.ack(delivery) == SUCCESS
+
+
+@pytest.mark.rule("D18")
+def test_a_resumed_session_gets_each_unacknowledged_delivery_once(
+    connect: Connect, make_queue: MakeQueue
+) -> None:
+    queue = make_queue(partitions=1)
+    client = connect("w-lasting", properties=LASTING)
+    client.subscribe(queue)
+    client.publish_each(queue, "1", "2")
+    for _ in range(2):
+        client.receive(puback=False)
+    client.abort()
+    back = connect("w-lasting", clean=False, properties=LASTING)
+    received = back.receive_and_ack(2)
+    assert [(one.payload, one.count) for one in received] == [("1", 2), ("2", 2)]
+    back.expect_silence()
+
+
+@pytest.mark.rule("acceptance 18", "D12")
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_session_consumes_on_after_the_broker_was_killed(
+    fresh_broker: BrokerFactory, connect: Connect, version: int
+) -> None:
+    broker = fresh_broker(config='[queues."tasks"]\npartitions = 1\n')
+    fields = {"clean": False} | ({"properties": LASTING} if version == 5 else {})
+    client = connect("w-lasting", of=broker, version=version, **fields)
+    client.subscribe("tasks")
+    connect(of=broker).publish_each("tasks", "1")
+    client.receive(puback=False)
+    broker.kill()
+    broker.restart()
+    connect(of=broker).publish_each("tasks", "2")
+    back = connect("w-lasting", of=broker, version=version, **fields)
+    assert back.wire.connack is not None
+    assert back.wire.connack.session_present
+    assert back.receive_payloads(2) == ["1", "2"]
+    back.expect_silence()
+
+
+@pytest.mark.rule("D6", "acceptance 18")
+def test_an_exactly_once_publish_sent_again_after_a_kill_is_stored_once(
+    fresh_broker: BrokerFactory, connect: Connect
+) -> None:
+    broker = fresh_broker()
+    publisher = connect("p-1", of=broker, clean=False, properties=LASTING)
+    publisher.wire.send(p.publish("$queue/tasks", b"once", qos=2, packet_id=5))
+    assert publisher.wire.wait_for(p.PUBREC, 5).reason_code == SUCCESS
+    broker.kill()
+    broker.restart()
+    again = connect("p-1", of=broker, clean=False, properties=LASTING)
+    again.wire.send(p.publish("$queue/tasks", b"once", qos=2, packet_id=5, dup=True))
+    again.wire.wait_for(p.PUBREC, 5)
+    again.wire.acknowledge(p.PUBREL, 5)
+    again.wire.wait_for(p.PUBCOMP, 5)
+    consumer = connect(of=broker)
+    consumer.subscribe("tasks")
+    assert consumer.receive().payload == "once"
+    consumer.expect_silence()
