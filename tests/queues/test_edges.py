@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.harness import packets as p
-from tests.queues.client import SUCCESS, UNSPECIFIED, key_of
+from tests.harness.broker import Broker
+from tests.queues import rest
+from tests.queues.client import NO_MATCH, SUCCESS, UNSPECIFIED, key_of
 from tests.queues.conftest import Connect, MakeQueue
 
 WRONG_PROPERTIES = [
@@ -217,3 +221,59 @@ def test_settings_which_change_while_messages_are_held_lose_none(
             assert client.nack(delivery) == SUCCESS
     again = first.drain() + second.drain()
     assert sorted((one.payload, one.count) for one in again) == [(str(n), 2) for n in range(8)]
+
+
+@pytest.mark.rule("section 5", "D18")
+def test_the_delay_of_a_nack_outlives_its_consumer(connect: Connect, make_queue: MakeQueue) -> None:
+    client, queue = connect(), make_queue(partitions=1)
+    client.subscribe(queue, group="g")
+    client.publish_each(queue, "x")
+    first = client.receive()
+    assert client.nack(first, delay_ms="1500") == SUCCESS
+    client.abort()
+    successor = connect()
+    successor.subscribe(queue, group="g")
+    second = successor.receive()
+    assert second.count == 2
+    assert second.received_at - first.received_at >= 1.5
+
+
+@pytest.mark.rule("section 5")
+def test_a_settlement_at_another_queue_touches_nothing_and_makes_no_queue(
+    connect: Connect, make_queue: MakeQueue, broker: Broker, queue: str
+) -> None:
+    client, mine, other = connect(), make_queue(partitions=1), make_queue(partitions=1)
+    for name in (mine, other):
+        client.subscribe(name)
+    client.publish_each(mine, "x")
+    delivery = client.receive()
+    for name in (other, queue):
+        assert client.settle_id(name, "ack", delivery.message_id) == NO_MATCH
+    assert rest.call(broker, "GET", rest.queue_path(queue))[0] == 404
+    assert client.nack(delivery) == SUCCESS
+    assert client.receive().count == 2
+
+
+@pytest.mark.rule("D24")
+def test_a_dead_letter_queue_which_is_full_loses_no_dead_letter(
+    connect: Connect, make_queue: MakeQueue
+) -> None:
+    graveyard = make_queue(partitions=1, limits={"max_queue_depth": 1})
+    queue = make_queue(partitions=1, dlq_config={"topic": f"$queue/{graveyard}"})
+    client, watcher = connect(), connect()
+    client.subscribe(queue)
+    client.publish_each(queue, "1", "2", "3")
+    for delivery in client.receive_each(3):
+        assert client.reject(delivery) == SUCCESS
+    watcher.subscribe(graveyard)
+    assert [one.payload for one in watcher.receive_and_ack(3)] == ["1", "2", "3"]
+
+
+@pytest.mark.rule("section 1", "D17", "section 8")
+@pytest.mark.parametrize(
+    "wrong", [{"group_start": "middle"}, {"ack_mode": "never"}, {"x_stream_offset": "first"}]
+)
+def test_a_subscribe_property_which_means_nothing_here_is_refused(
+    connect: Connect, queue: str, wrong: dict[str, Any]
+) -> None:
+    assert connect().subscribe(queue, **wrong) >= UNSPECIFIED
