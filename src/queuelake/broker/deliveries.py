@@ -115,8 +115,9 @@ class Deliveries:
 
     def on_ack(self, packet_id: int, reason: int) -> None:
         """PUBACK, or a PUBREC which refuses."""
-        delivery = self.inflight.pop(packet_id, None)
+        delivery = self.inflight.get(packet_id)
         if delivery is not None:
+            del self.inflight[packet_id]
             delivery.consumer.acknowledged(delivery, reason)
 
     def on_pubrec(self, packet_id: int) -> bool:

@@ -103,6 +103,7 @@ class Delivery:
         """A message for a queue, or an order to one: no session gets it by its topic."""
         self.refused_because = publish_to_queue(
             self.queues,
+            None,
             message.topic,
             message.qos,
             message.body,

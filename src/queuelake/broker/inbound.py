@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from queuelake.broker.queues.publishing import publish
+from queuelake.broker.queues.target import Target
 from queuelake.broker.session import PACKET_ID_MAX, Session
 from queuelake.errors import PeerError, ProtocolViolationError
 from queuelake.names import PREFIX as QUEUE_PREFIX
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
 
 DOLLAR: Final = 0x24
-QUEUE_PREFIX_BYTES: Final = len(QUEUE_PREFIX)
 
 _PROBLEMS: Final = {
     reasons.NOT_AUTHORIZED: "not authorized to publish to this topic",
@@ -46,13 +46,16 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         durable = connection.runner.is_receiving(session, packet.packet_id)
         connection.answer(encoder.PUBREC_HEAD + PACKET_IDS[packet.packet_id], durable)
         return
-    reason = _refusal(connection, packet, topic, session)
+    target: Target | None = None
+    if topic[0] == DOLLAR:
+        target = connection.delivery.queues.known_target(topic)
+    reason = _refusal(connection, packet, topic, session, target is not None)
     if reason:
         connection.metrics.publish_refused += 1
         _answer_refused(connection, packet, reason)
         return
-    if topic[0] == DOLLAR and topic[:QUEUE_PREFIX_BYTES] == QUEUE_PREFIX:
-        _publish_to_queue(connection, packet, topic, session, now_ms)
+    if target is not None or topic.startswith(QUEUE_PREFIX):
+        _publish_to_queue(connection, packet, topic, session, target, now_ms)
         return
     message = Message(
         topic,
@@ -76,13 +79,19 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
 
 
 def _publish_to_queue(
-    connection: Connection, packet: Publish, topic: bytes, session: Session, now_ms: int
+    connection: Connection,
+    packet: Publish,
+    topic: bytes,
+    session: Session,
+    target: Target | None,
+    now_ms: int,
 ) -> None:
     """As `on_publish`, without making a message which no session would get."""
     delivery = connection.delivery
     queues = delivery.queues
     reason = publish(
         queues,
+        target,
         topic,
         packet.qos,
         packet.body,
@@ -130,12 +139,16 @@ def _confirm(
         connection.answer(encoder.ack(kind, packet_id, reasons.NO_MATCHING_SUBSCRIBERS), durable)
 
 
-def _refusal(connection: Connection, packet: Publish, topic: bytes, session: Session) -> int:
-    """Why this publish is refused with a reason code, or 0; what ends the connection raises."""
+def _refusal(
+    connection: Connection, packet: Publish, topic: bytes, session: Session, checked: bool
+) -> int:
+    """Why this publish is refused with a reason code, or 0; what ends the connection raises.
+
+    `checked`: the topic is known to be one.
+    """
     terms = connection.terms
-    delivery = connection.delivery
     # One which was published to lately was checked then.
-    if not delivery.router.has_route(topic) and not delivery.queues.has_target(topic):
+    if not checked and not connection.delivery.router.has_route(topic):
         problem = topic_problem(topic, terms.topic_levels_max)
         if problem:
             raise PeerError.because(reasons.TOPIC_NAME_INVALID, problem)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 _OFFSET: Final = 0x811C9DC5
 _PRIME: Final = 0x01000193
 
 
 def fnv1a(key: bytes) -> int:
     """FNV-1a, 32 bit: the hash which producers and consumers can compute too."""
-    value = _OFFSET
+    value: i64 = _OFFSET
     for byte in key:
         value = (value ^ byte) * _PRIME & 0xFFFFFFFF
     return value

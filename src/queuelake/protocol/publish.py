@@ -10,7 +10,7 @@ from __future__ import annotations
 from queuelake.errors import MalformedPacketError, ProtocolViolationError
 from queuelake.protocol import properties as p
 from queuelake.protocol.packets import V5, Publish
-from queuelake.protocol.wire import Reader, check_utf8, varint
+from queuelake.protocol.wire import Reader, check_text, varint
 
 
 def decode_publish(data: bytes, head: int, at: int, end: int, version: int) -> Publish:
@@ -27,9 +27,8 @@ def decode_publish(data: bytes, head: int, at: int, end: int, version: int) -> P
     at = start + (data[at] << 8 | data[at + 1])
     if at + (2 if qos else 0) > end:
         raise MalformedPacketError("topic reaches behind the end of its PUBLISH")
+    check_text(data, start, at)
     topic = data[start:at]
-    if not topic.isascii() or 0 in topic:
-        check_utf8(topic)
     packet_id = 0
     if qos:
         packet_id = data[at] << 8 | data[at + 1]
@@ -98,7 +97,7 @@ def _check_string(data: bytes, at: int, end: int) -> int:
         raise MalformedPacketError(
             f"field of {stop - start} bytes reaches behind the end of the packet"
         )
-    check_utf8(data[start:stop])
+    check_text(data, start, stop)
     return stop
 
 

@@ -13,6 +13,8 @@ from queuelake.errors import MalformedPacketError
 ONE_BYTE: Final[list[bytes]] = [bytes((number,)) for number in range(256)]
 TWO_BYTES: Final[list[bytes]] = [number.to_bytes(2, "big") for number in range(65536)]
 
+SHORT_TEXT_BYTES_MAX: Final = 64
+
 
 @final
 class Reader:
@@ -84,6 +86,20 @@ class Reader:
     def expect_end(self) -> None:
         if self.at != self.end:
             raise MalformedPacketError(f"{self.end - self.at} bytes behind the last field")
+
+
+def check_text(data: bytes, start: int, stop: int) -> None:
+    """As `check_utf8`, for a part of a packet: the usual short text needs no copy."""
+    if stop - start > SHORT_TEXT_BYTES_MAX:
+        check_utf8(data[start:stop])
+        return
+    at = start
+    while at < stop:
+        byte = data[at]
+        if byte == 0 or byte >= 0x80:
+            check_utf8(data[start:stop])
+            return
+        at += 1
 
 
 def check_utf8(text: bytes) -> None:

@@ -25,6 +25,7 @@ from queuelake.engine.kinds.durable import DurableQueue
 from queuelake.engine.machine import Command, Effect, Meta
 from queuelake.engine.message import PRIORITY_DEFAULT
 from queuelake.engine.outbox import Outbox
+from queuelake.engine.partitioning import fnv1a
 from queuelake.engine.policy.settings import Policy
 from queuelake.engine.publishing import missing_heads
 from queuelake.storage.chunk import Record
@@ -51,6 +52,8 @@ class HostedQueue(Participant):
         "_dedupe_number",
         "_group_ids",
         "_group_names",
+        "_hash",
+        "_hashed_key",
         "_last_meta",
         "_outbox",
         "_released",
@@ -72,6 +75,7 @@ class HostedQueue(Participant):
         "settings",
         "subscribers",
         "tails",
+        "tidies",
         "topic",
         "trimmed",
     )
@@ -108,7 +112,10 @@ class HostedQueue(Participant):
         self.recorded: list[int] = []  # up to where the store says that messages are gone
         self.id_prefixes: list[bytes] = []
         self._outbox: Outbox = Outbox()
-        self._group_ids: dict[str, int] = {}  # groups which have rows
+        self._group_ids: set[int] = set()  # of groups which have rows
+        self.tidies: bool = False  # the next write deletes everything which can be
+        self._hashed_key: bytes = b""
+        self._hash: int = 0
         self._group_names: dict[bytes, str] = {}
         self._dedupe_number: int = 0
         self._released: dict[tuple[int, int], int] = {}  # delayed, due, and not yet deleted there
@@ -157,7 +164,8 @@ class HostedQueue(Participant):
         if machine.policy.drop_head:
             for number, seq in missing_heads(machine):
                 reading.load_entries(self, number, seq, now_ms)
-        entry = rows.entry_of(record, partition, self.topic)
+        key = self.hash_of(record.key) + 1 if record.key else 0
+        entry = rows.entry_with(record, partition, self.topic, key)
         machine.apply(self.meta(now_ms), c.Enqueue(entry, dedupe, cause))
         if machine.reply == 0:
             record.seq = entry.seq
@@ -166,6 +174,13 @@ class HostedQueue(Participant):
                 self.record_dirty = True
             self.changed()
         return machine.reply
+
+    def hash_of(self, key: bytes) -> int:
+        """Of a partition key; asked twice in a row for each message."""
+        if key is not self._hashed_key:
+            self._hashed_key = key
+            self._hash = fnv1a(key)
+        return self._hash
 
     def group_named(self, name: bytes) -> str:
         """A group's name as the machine has it: made once, not for each settlement."""
@@ -255,6 +270,14 @@ class HostedQueue(Participant):
         if len(machine.groups) != len(self._group_ids):
             self.changed()
 
+    def tidy(self) -> None:
+        """Delete from the store what nobody needs, if that has not been done by the way."""
+        for partition in self.machine.partitions:
+            if partition.gone.upto > self.trimmed[partition.number]:
+                self.tidies = True
+        if self.tidies and not self.ephemeral:
+            self.queues.runner.take_part(self)
+
     def is_released(self, due_ms: int, number: int) -> bool:
         """Whether a delayed message has joined its partition, in a commit not yet durable."""
         if (due_ms, number) in self._released:
@@ -292,10 +315,9 @@ class HostedQueue(Participant):
             rows.write_partition(batch, self, partition, self.tails[number])
         for group in machine.groups.values():
             rows.write_group(batch, self, group)
-            self._group_ids[group.name] = group.id
-        for name in [one for one in self._group_ids if one not in machine.groups]:
-            rows.forget_group(batch, self, self._group_ids.pop(name))
-            self._group_names.clear()
+        if len(self._group_ids) != len(machine.groups) or self.tidies:
+            self._forget_groups(batch)
+        self.tidies = False
         if machine.ids.added:
             self._dedupe_number += 1
             rows.write_ids(batch, self, self._dedupe_number)
@@ -304,12 +326,21 @@ class HostedQueue(Participant):
             rows.write_record(batch, self)
         self._outbox.seal()
 
+    def _forget_groups(self, batch: Batch) -> None:
+        """Delete the rows of groups which are not there any more."""
+        there = {group.id for group in self.machine.groups.values()}
+        for group_id in self._group_ids - there:
+            rows.forget_group(batch, self, group_id)
+            self._group_names.clear()
+        self._group_ids = there
+
     def stored(self, now_ms: int) -> None:
         for tail in self.tails:
             tail.stored()
         for group in self.machine.groups.values():
             for lane in group.lanes:
-                lane.claimed = lane.claiming
+                if lane.claiming > lane.claimed:
+                    lane.claimed = lane.claiming
         if self._released:
             durable = self.queues.runner.durable
             self._released = {key: n for key, n in self._released.items() if n > durable}
@@ -334,7 +365,7 @@ class HostedQueue(Participant):
         self.id_prefixes.clear()
         self._outbox = Outbox()
         self._released = {}
-        self._group_ids = {group.name: group.id for group in machine.groups.values()}
+        self._group_ids = {group.id for group in machine.groups.values()}
         self._grow()
 
     def configure(self, settings: QueueSettings, policy: Policy, now_ms: int) -> None:
@@ -356,33 +387,3 @@ class HostedQueue(Participant):
         return all(
             [group.lanes[partition.number].next < soon for group in self.machine.groups.values()]
         )
-
-    def join(self, subscriber: Subscriber, now_ms: int) -> None:
-        subscriber.joined = True
-        self.subscribers[subscriber.tag] = subscriber
-        prefetch = subscriber.prefetch or self.machine.policy.prefetch
-        self.apply(
-            c.Join(
-                subscriber.group,
-                subscriber.session.client_id,
-                min(prefetch, subscriber.session.window),
-                subscriber.derived,
-                subscriber.starts,
-                subscriber.pattern,
-                subscriber.tag,
-                subscriber.replays,
-            ),
-            now_ms,
-        )
-        subscriber.starts = None  # once: a resumed session goes on where it was
-        self.record_dirty = True
-
-    def leave(self, subscriber: Subscriber, gone: bool, now_ms: int) -> None:
-        subscriber.joined = False
-        self.subscribers.pop(subscriber.tag, None)
-        deliveries = subscriber.session.deliveries
-        unsent = deliveries.forget(subscriber) if deliveries is not None else []
-        self.apply(c.Leave(subscriber.group, subscriber.session.client_id, gone), now_ms)
-        if not gone:
-            for delivery in unsent:
-                self.settle(subscriber, delivery, c.NACK, "")

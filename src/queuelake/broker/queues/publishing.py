@@ -39,6 +39,7 @@ _OUTCOMES: Final = {
 
 def publish(
     queues: Queues,
+    target: Target | None,
     topic: bytes,
     qos: int,
     body: bytes,
@@ -50,12 +51,12 @@ def publish(
 ) -> int:
     """A publish to a topic below `$queue/`; `queues.problem` says in words why it is refused.
 
-    `body`, `payload_at` and `expiry_at` as in `packets.Publish`.
+    `target` if the topic is known already; `body`, `payload_at` and `expiry_at` as in
+    `packets.Publish`.
     """
     queues.problem = ""
     queues.durable = False
     try:
-        target = queues.known_target(topic)
         if target is None:
             if topic.endswith(CONFIG_SUFFIX):
                 return _configure(queues, topic, body[payload_at:])

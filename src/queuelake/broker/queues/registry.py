@@ -16,6 +16,7 @@ from queuelake.broker.clock import Clock
 from queuelake.broker.queues import rows
 from queuelake.broker.queues.binding import Binding
 from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.queues.membership import join
 from queuelake.broker.queues.publishing import capture
 from queuelake.broker.queues.tail import RecordCache
 from queuelake.broker.queues.target import Target
@@ -23,7 +24,6 @@ from queuelake.broker.router import Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.webhooks import Webhooks
 from queuelake.engine.kinds.durable import DurableQueue
-from queuelake.engine.partitioning import fnv1a
 from queuelake.engine.policy.settings import Policy, policy_of
 from queuelake.errors import NotFoundError, RefusedError
 from queuelake.protocol import reasons
@@ -181,11 +181,8 @@ class Queues:
                 return name
         return ""
 
-    def has_target(self, topic: bytes) -> bool:
-        """Whether this topic was published to lately."""
-        return topic in self._targets
-
     def known_target(self, topic: bytes) -> Target | None:
+        """What a topic means which was published to lately."""
         return self._targets.get(topic)
 
     def target(self, topic: bytes) -> Target:
@@ -289,7 +286,7 @@ class Queues:
             host.settings = self._settings(host.name, host.explicit)
             host.record_dirty = False
         for subscriber in list(host.subscribers.values()):
-            host.join(subscriber, now_ms)
+            join(host, subscriber, now_ms)
         host.changed()
 
     def configure(self, name: str, changes: dict[str, object]) -> HostedQueue:
@@ -376,7 +373,7 @@ class Queues:
     def partition_for(self, host: HostedQueue, key: bytes) -> int:
         count = len(host.machine.partitions)
         if key:
-            return fnv1a(key) % count
+            return host.hash_of(key) % count
         self._dice = (self._dice * 1103515245 + 12345) & 0x7FFFFFFF
         return (self._dice >> 16) % count
 

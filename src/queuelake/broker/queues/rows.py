@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EVERYBODY: Final = 0  # the group number of what is gone for all groups
 BITS_BYTES: Final = 128
+TRIM_CHUNKS_MIN: Final = 16
 FULL_BYTES: Final = t.PIECE_BYTES * 9 // 10
 
 
@@ -36,13 +37,17 @@ def key_hash(key: bytes) -> int:
 
 def entry_of(record: Record, partition: int, topic: bytes) -> Entry:
     """What the machine knows of a stored message of the queue at `topic`."""
+    return entry_with(record, partition, topic, key_hash(record.key))
+
+
+def entry_with(record: Record, partition: int, topic: bytes, key: int) -> Entry:
     rest = b""
     if record.topic and record.topic.startswith(topic):
         rest = record.topic[len(topic) + 1 :]
     return Entry(
         partition,
         len(record.payload),
-        key_hash(record.key),
+        key,
         record.ts_ms,
         record.expires_ms,
         record.priority,
@@ -97,19 +102,22 @@ def _write_chunks(batch: Batch, host: HostedQueue, partition: Partition, tail: T
 
 
 def _trim(batch: Batch, host: HostedQueue, partition: Partition, tail: Tail) -> None:
-    """Delete chunks nobody needs any more."""
+    """Delete chunks nobody needs any more: many at a time, because looking for them costs more than
+    they do; what is left is deleted when the queue is tidied up."""
     upto = partition.gone.upto
     number = partition.number
-    tail.drop_upto(upto)
     known = tail.chunks
-    if not tail.older and not (known and known[0][1] <= upto):
+    if not host.tidies and (len(known) < TRIM_CHUNKS_MIN or known[TRIM_CHUNKS_MIN - 1][1] > upto):
         return
+    tail.drop_upto(upto)
     batch.trim_chunks(host.id, number, upto)
     if tail.older and known and known[0][0] <= upto + 1:
         # One trim deletes all which are older, unless they are very many.
         tail.older = upto - host.trimmed[number] > t.TRIM_CHUNKS_MAX
-    while known and known[0][1] <= upto:
-        del known[0]
+    count = 0
+    while count < len(known) and known[count][1] <= upto:
+        count += 1
+    del known[:count]
     host.trimmed[number] = upto
     _write_state(batch, host, partition)
 

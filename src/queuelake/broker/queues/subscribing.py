@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from queuelake import names
+from queuelake.broker.queues.membership import join, leave
 from queuelake.broker.queues.subscriber import Subscriber
 from queuelake.engine import commands as c
 from queuelake.errors import RefusedError
@@ -63,12 +64,12 @@ def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False)
     if former is not None:
         session.consumers.remove(former)
         if former.host is not host or former.group != group:
-            former.host.leave(former, False, now_ms)
+            leave(former.host, former, False, now_ms)
         else:
             former.joined = False
             host.subscribers.pop(former.tag, None)
     session.consumers.append(subscriber)
-    host.join(subscriber, now_ms)
+    join(host, subscriber, now_ms)
 
 
 def unsubscribe(queues: Queues, session: Session, topic_filter: bytes) -> None:
@@ -76,7 +77,7 @@ def unsubscribe(queues: Queues, session: Session, topic_filter: bytes) -> None:
     subscriber = find(session, topic_filter)
     if subscriber is not None:
         session.consumers.remove(subscriber)
-        subscriber.host.leave(subscriber, False, queues.clock.now_ms())
+        leave(subscriber.host, subscriber, False, queues.clock.now_ms())
 
 
 def client_left(queues: Queues, session: Session) -> None:
@@ -84,7 +85,7 @@ def client_left(queues: Queues, session: Session) -> None:
     now_ms = queues.clock.now_ms()
     for subscriber in session.consumers:
         if subscriber.joined:
-            subscriber.host.leave(subscriber, True, now_ms)
+            subscriber.leave(host, subscriber, True, now_ms)
     session.consumers.clear()
 
 

@@ -75,8 +75,13 @@ class Tail:
 
     def _drop(self, span: tuple[int, int, int]) -> None:
         first, last, size = span
-        for seq in range(first, last + 1):
-            self.records.pop(seq, None)
+        records = self.records
+        if len(records) == last - first + 1 and not self.pending and not self.storing:
+            records.clear()  # it was all there is
+        else:
+            for seq in range(first, last + 1):
+                if seq in records:
+                    del records[seq]
         self.cache.bytes -= size
 
     def clear(self) -> None:

@@ -11,6 +11,7 @@ from typing import Final, final
 
 from queuelake.broker.clock import SLOT_MS, TimerWheel
 from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.queues.membership import join, leave
 from queuelake.broker.queues.registry import SWEEP_ROWS, Queues
 from queuelake.broker.queues.retention import retain
 from queuelake.engine import commands as c
@@ -59,6 +60,7 @@ class QueueUpkeep:
         if not whole_second:
             return
         host.rates.sample(now_ms, host.machine.counters)
+        host.tidy()
         self._watch_consumers(host, now_ms)
         if host.machine.policy.is_stream:
             retain(host, now_ms)
@@ -95,9 +97,9 @@ class QueueUpkeep:
             if subscriber.lost:
                 if silent_ms < timeout_ms:
                     subscriber.lost = False
-                    host.join(subscriber, now_ms)
+                    join(host, subscriber, now_ms)
             elif silent_ms >= timeout_ms and deliveries is not None and deliveries.inflight:
-                host.leave(subscriber, True, now_ms)
+                leave(host, subscriber, True, now_ms)
                 subscriber.lost = True
                 host.subscribers[subscriber.tag] = subscriber
 

@@ -1,0 +1,44 @@
+"""Consumers join the groups of a queue, and leave them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queuelake.engine import commands as c
+
+if TYPE_CHECKING:
+    from queuelake.broker.queues.host import HostedQueue
+    from queuelake.broker.queues.subscriber import Subscriber
+
+
+def join(host: HostedQueue, subscriber: Subscriber, now_ms: int) -> None:
+    subscriber.joined = True
+    host.subscribers[subscriber.tag] = subscriber
+    prefetch = subscriber.prefetch or host.machine.policy.prefetch
+    host.apply(
+        c.Join(
+            subscriber.group,
+            subscriber.session.client_id,
+            min(prefetch, subscriber.session.window),
+            subscriber.derived,
+            subscriber.starts,
+            subscriber.pattern,
+            subscriber.tag,
+            subscriber.replays,
+        ),
+        now_ms,
+    )
+    subscriber.starts = None  # once: a resumed session goes on where it was
+    host.record_dirty = True
+
+
+def leave(host: HostedQueue, subscriber: Subscriber, gone: bool, now_ms: int) -> None:
+    """`gone`: it cannot settle any more."""
+    subscriber.joined = False
+    host.subscribers.pop(subscriber.tag, None)
+    deliveries = subscriber.session.deliveries
+    unsent = deliveries.forget(subscriber) if deliveries is not None else []
+    host.apply(c.Leave(subscriber.group, subscriber.session.client_id, gone), now_ms)
+    if not gone:
+        for delivery in unsent:
+            host.settle(subscriber, delivery, c.NACK, "")
