@@ -85,7 +85,7 @@ def client_left(queues: Queues, session: Session) -> None:
     now_ms = queues.clock.now_ms()
     for subscriber in session.consumers:
         if subscriber.joined:
-            subscriber.leave(host, subscriber, True, now_ms)
+            leave(subscriber.host, subscriber, True, now_ms)
     session.consumers.clear()
 
 
