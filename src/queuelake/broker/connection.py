@@ -145,6 +145,7 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         self.metrics.bytes_received += len(data)
+        self.runner.inputs += 1
         self.seen_ms = self.clock.coarse_ms
         self._decoder.feed(data)
         if self._state != LOGGING_IN:
@@ -244,6 +245,7 @@ class Connection:
         group being collected is."""
         if durable:
             self.hold_place()
+            self.runner.group.answers += 1
             self._held.append(data)
         elif self._held:
             self._held.extend((PROMISES_NOTHING, data))

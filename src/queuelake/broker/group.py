@@ -24,6 +24,7 @@ class Group:
     __slots__ = (
         "after",
         "again",
+        "answers",
         "batch",
         "bytes",
         "cursors",
@@ -49,6 +50,7 @@ class Group:
         self.again: list[Callable[[], None]] = []  # called when it has failed
         self.marks: list[tuple[Session, int, int]] = []  # session, its last sequence, bytes
         self.bytes: int = 0
+        self.answers: int = 0  # which clients wait for
 
     def is_empty(self) -> bool:
         return (

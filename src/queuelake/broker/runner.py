@@ -40,6 +40,8 @@ log = logging.getLogger("queuelake.runner")
 
 REFILL_BYTES = 128 * 1024
 RETRY_S = 1.0
+COLLECT_MS_MAX = 2
+ANSWERS_MAX = 2000
 
 
 @final
@@ -48,7 +50,9 @@ class Runner:
 
     __slots__ = (
         "_clock",
+        "_collecting_ms",
         "_committer",
+        "_inputs_seen",
         "_loop",
         "_metrics",
         "_next_chunk",
@@ -63,6 +67,7 @@ class Runner:
         "failure",
         "group",
         "group_bytes_max",
+        "inputs",
         "number",
         "on_rollback",
         "writers",
@@ -92,6 +97,9 @@ class Runner:
         self._turns: list[Participant] = []  # those which want to act
         self._woken: bool = False
         self._retry: bool = False
+        self.inputs: int = 0  # how often clients have sent something
+        self._inputs_seen: int = 0
+        self._collecting_ms: int = 0  # since when a group waits to be sealed
         self._sealed: Group | None = None
         self._sealed_at: float = 0.0
         self._next_chunk: int = _first_free_chunk(store)
@@ -188,7 +196,7 @@ class Runner:
         self._sealed.after.append(action)
 
     def if_failed(self, action: Callable[[], None]) -> None:
-        """Call back when the group being collected could not be stored and was rolled back."""
+        """Call back when the group being collected was rolled back."""
         self.group.again.append(action)
 
     def want_turn(self, participant: Participant) -> None:
@@ -216,7 +224,17 @@ class Runner:
             self._act()
         self._send()
         if self._sealed is None and not self.group.is_empty() and not self._retry:
-            self._seal()
+            self.wake() if self._expects_more() else self._seal()
+
+    def _expects_more(self) -> bool:
+        """A commit which waits while clients send serves more of them for the same price."""
+        if self.inputs == self._inputs_seen or self.group.answers >= ANSWERS_MAX:
+            return False
+        self._inputs_seen = self.inputs
+        now_ms = self._clock.now_ms()
+        if not self._collecting_ms:
+            self._collecting_ms = now_ms
+        return now_ms - self._collecting_ms < COLLECT_MS_MAX
 
     def _act(self) -> None:
         now_ms = self._clock.now_ms()
@@ -277,6 +295,7 @@ class Runner:
 
     def _seal(self) -> None:
         group = self.group
+        self._collecting_ms = 0
         try:
             self._next_chunk = group.seal(self._next_chunk)
         except Exception as error:  # what cannot be laid out must not stop all that can

@@ -147,9 +147,16 @@ class Ranked(Command):
 
 @final
 class Dispatch(Command):
-    """Hand out what can be handed out: once for each batch of other commands."""
+    """Hand out what can be handed out: once for each batch of other commands.
 
-    __slots__ = ()
+    A few messages at a time cost as much to send as many. So between commits only those get more
+    who have settled half of what they may hold (`in_bulk`); a commit leaves no credit unused.
+    """
+
+    __slots__ = ("in_bulk",)
+
+    def __init__(self, in_bulk: bool = False) -> None:
+        self.in_bulk: bool = in_bulk
 
 
 @final

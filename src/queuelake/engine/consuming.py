@@ -113,8 +113,8 @@ def leave(state: QueueState, command: c.Leave, effects: list[Effect]) -> None:
             come_back(state, group, lane, held, state.now_ms, effects)
 
 
-def dispatch(state: QueueState, effects: list[Effect]) -> None:
-    dispatcher = Dispatcher(state.policy, state.partitions, state.now_ms, effects)
+def dispatch(state: QueueState, in_bulk: bool, effects: list[Effect]) -> None:
+    dispatcher = Dispatcher(state.policy, state.partitions, state.now_ms, in_bulk, effects)
     for group in state.groups.values():
         dispatcher.run(group)
     state.more = dispatcher.more

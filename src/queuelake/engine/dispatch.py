@@ -61,6 +61,7 @@ class Dispatcher:
 
     __slots__ = (
         "_effects",
+        "_in_bulk",
         "_is_loading",
         "_now_ms",
         "_partitions",
@@ -72,11 +73,17 @@ class Dispatcher:
     )
 
     def __init__(
-        self, policy: Policy, partitions: list[Partition], now_ms: int, effects: list[Effect]
+        self,
+        policy: Policy,
+        partitions: list[Partition],
+        now_ms: int,
+        in_bulk: bool,
+        effects: list[Effect],
     ) -> None:
         self._policy: Policy = policy
         self._partitions: list[Partition] = partitions
         self._now_ms: int = now_ms
+        self._in_bulk: bool = in_bulk
         self._effects: list[Effect] = effects
         self._is_loading: bool = False  # a lane of this group waits for the store
         self.delivered: int = 0
@@ -87,6 +94,9 @@ class Dispatcher:
     def run(self, group: Group) -> None:
         if not group.order:
             return
+        for consumer in group.order:
+            waits = self._in_bulk and consumer.held * 2 > consumer.prefetch
+            consumer.limit = 0 if waits else consumer.prefetch
         self._is_loading = False
         if self._policy.ordering == NONE:
             self._in_turn(group)
@@ -99,7 +109,7 @@ class Dispatcher:
         active: list[Lane] = []
         for lane in group.lanes:
             consumer = lane.owner
-            if consumer is None or consumer.held >= consumer.prefetch:
+            if consumer is None or consumer.held >= consumer.limit:
                 continue
             if not lane.returns and not lane.has_ready():
                 if lane.next > self._partitions[lane.number].last:
@@ -116,7 +126,7 @@ class Dispatcher:
             for lane in active:
                 consumer = lane.owner
                 assert consumer is not None
-                while consumer.held < consumer.prefetch:
+                while consumer.held < consumer.limit:
                     if self.delivered >= DELIVERIES_MAX:
                         self.more = True
                         return
@@ -159,12 +169,12 @@ class Dispatcher:
         while full < len(order):
             consumer = order[group.turn % len(order)]
             group.turn += 1
-            if consumer.held >= consumer.prefetch:
+            if consumer.held >= consumer.limit:
                 full += 1
                 continue
             full = 0
             for _ in range(self._policy.batch_size):
-                if consumer.held >= consumer.prefetch:
+                if consumer.held >= consumer.limit:
                     break
                 if self.delivered >= DELIVERIES_MAX:
                     self.more = True

@@ -13,13 +13,14 @@ from queuelake.engine.partitioning import ranges
 class Consumer:
     """A member of a group."""
 
-    __slots__ = ("held", "name", "prefetch", "tag", "unsent")
+    __slots__ = ("held", "limit", "name", "prefetch", "tag", "unsent")
 
     def __init__(self, name: str, prefetch: int, tag: int) -> None:
         self.name: str = name
         self.prefetch: int = prefetch
         self.tag: int = tag
         self.held: int = 0
+        self.limit: int = 0  # how much it may hold after the dispatch under way
         self.unsent: int = 0  # in the outbox
 
 

@@ -66,6 +66,9 @@ class Settled:
         """Everything up to here counts as settled: the messages are gone."""
         if upto <= self.upto:
             return
+        if not self.blocks:
+            self.upto = upto
+            return
         for block in sorted(self.blocks):
             start = block * BLOCK
             if start > upto:

@@ -130,7 +130,7 @@ class ClientAcl:
             return rules.may_publish(topic, self._client_id, self._username)
         limit = SHARED_DECISIONS_MAX
         decisions: dict[bytes, bool] | None = rules.decisions
-        if rules.own_decisions or topic[: len(ECQ_PREFIX)] == ECQ_PREFIX:
+        if rules.own_decisions or (topic[1:2] == b"E" and topic.startswith(ECQ_PREFIX)):
             limit = CLIENT_DECISIONS_MAX
             decisions = self._decisions
             if decisions is None:

@@ -42,6 +42,7 @@ LOADS_PER_TURN_MAX: Final = 64
 KNOWN_IDS_MAX: Final = 100_000
 BEHIND_MIN: Final = 2_000
 DISPATCH: Final = c.Dispatch()
+DISPATCH_IN_BULK: Final = c.Dispatch(in_bulk=True)
 
 
 @final
@@ -288,11 +289,13 @@ class HostedQueue(Participant):
     # Its part in group commits
 
     def act(self, now_ms: int) -> None:
-        if self.is_deleted:
-            return
+        if not self.is_deleted:
+            self._dispatch(DISPATCH if self.ephemeral else DISPATCH_IN_BULK, now_ms)
+
+    def _dispatch(self, command: c.Dispatch, now_ms: int) -> None:
         machine = self.machine
         for _ in range(LOADS_PER_TURN_MAX):
-            effects = machine.apply(self.meta(now_ms), DISPATCH)
+            effects = machine.apply(self.meta(now_ms), command)
             if not effects:
                 return
             loaded = False
@@ -311,6 +314,7 @@ class HostedQueue(Participant):
         if self.is_deleted:
             return
         machine = self.machine
+        self._dispatch(DISPATCH, machine.now_ms)
         for number, partition in enumerate(machine.partitions):
             rows.write_partition(batch, self, partition, self.tails[number])
         for group in machine.groups.values():

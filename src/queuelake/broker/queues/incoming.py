@@ -20,7 +20,6 @@ USER: Final = p.USER_PROPERTY
 EXPIRY: Final = b"\x02"
 DELAY_MS_MAX: Final = 10 * 365 * 86_400_000
 
-_PARTITION_KEY: Final = 1
 _MESSAGE_ID: Final = 2
 _DELAY_MS: Final = 3
 _DELIVER_AT: Final = 4
@@ -29,8 +28,10 @@ _GROUP_ID: Final = 6
 _REASON: Final = 7
 _RESERVED: Final = 8
 
+PARTITION_KEY: Final = b"partition-key"
+KEY_BYTES_MIN: Final = 5
+KEY_BYTES_MAX: Final = 14
 _MEANINGS: Final = {
-    b"partition-key": _PARTITION_KEY,
     b"message-id": _MESSAGE_ID,
     b"delay-ms": _DELAY_MS,
     b"deliver-at": _DELIVER_AT,
@@ -115,40 +116,46 @@ def read_incoming(body: bytes, payload_at: int, expiry_at: int) -> Incoming:
     at = _after_varint(body)
     start = at
     kept: list[bytes] = []
+    is_whole = True
     if expiry_at:
+        is_whole = False
         found.expiry_ms = 1000 * Reader(body, expiry_at, payload_at).u32()
         kept.append(EXPIRY + body[expiry_at : expiry_at + 4])
     while at < payload_at:
         if body[at] != USER:
             end = skip_property(body, at)
             if at + 1 == expiry_at:
-                kept.append(body[start:at])
+                if start < at:
+                    kept.append(body[start:at])
                 start = end
             at = end
             continue
-        key_end = at + 3 + (body[at + 1] << 8 | body[at + 2])
+        key_size = body[at + 1] << 8 | body[at + 2]
+        key_end = at + 3 + key_size
         value_at = key_end + 2
         end = value_at + (body[key_end] << 8 | body[key_end + 1])
-        meaning = _MEANINGS.get(body[at + 3 : key_end], 0)
-        if meaning:
-            value = body[value_at:end]
-            if _take(found, meaning, value):
-                kept.append(body[start:at])
-                start = end
+        if KEY_BYTES_MIN <= key_size <= KEY_BYTES_MAX:
+            key = body[at + 3 : key_end]
+            if key == PARTITION_KEY:  # by far the most common
+                found.key = body[value_at:end]
+            else:
+                meaning = _MEANINGS.get(key, 0)
+                if meaning and _take(found, meaning, body[value_at:end]):
+                    if start < at:
+                        kept.append(body[start:at])
+                    start = end
+                    is_whole = False
         at = end
-    if kept:
+    if is_whole:
+        found.properties = body[start:payload_at]
+    elif kept or start < payload_at:
         kept.append(body[start:payload_at])
         found.properties = b"".join(kept)
-    else:
-        found.properties = body[start:payload_at]
     return found
 
 
 def _take(found: Incoming, meaning: int, value: bytes) -> bool:
     """Note what the property says; True: it does not travel on."""
-    if meaning == _PARTITION_KEY:
-        found.key = value
-        return False
     if meaning == _MESSAGE_ID:
         found.message_id = value
         return True

@@ -35,7 +35,7 @@ class DurableQueue(QueueState):
         if isinstance(command, c.Settle):
             settling.settle(self, command, effects)
         elif isinstance(command, c.Dispatch):
-            consuming.dispatch(self, effects)
+            consuming.dispatch(self, command.in_bulk, effects)
         elif isinstance(command, c.Loaded):
             self.partitions[command.partition].loaded(command.first, command.entries)
         elif isinstance(command, c.Tick):
