@@ -42,6 +42,7 @@ HOT = (
     "src/queuelake/broker/limits.py",
     "src/queuelake/broker/line.py",
     "src/queuelake/broker/metrics.py",
+    "src/queuelake/broker/pace.py",
     "src/queuelake/broker/participant.py",
     "src/queuelake/broker/queues/binding.py",
     "src/queuelake/broker/queues/host.py",

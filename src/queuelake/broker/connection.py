@@ -145,7 +145,7 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         self.metrics.bytes_received += len(data)
-        self.runner.inputs += 1
+        self.runner.pace.inputs += 1
         self.seen_ms = self.clock.coarse_ms
         self._decoder.feed(data)
         if self._state != LOGGING_IN:

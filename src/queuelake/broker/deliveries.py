@@ -95,7 +95,8 @@ class Deliveries:
                 delivery.consumer.undeliverable(delivery, len(frame))
                 continue
             inflight[packet_id] = delivery
-            sent[delivery.qos] += 1
+            qos = delivery.qos
+            sent[qos] = sent[qos] + 1
             out.append(frame)
 
     def _free_id(self) -> int:

@@ -35,7 +35,8 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
     if session is None:
         raise ProtocolViolationError("PUBLISH before CONNECT")
     qos = packet.qos
-    connection.metrics.received[qos] += 1
+    received = connection.metrics.received
+    received[qos] = received[qos] + 1  # += would go through objects
     if connection.throttle.limited:
         connection.throttle.published(len(packet.body))
     topic = packet.topic

@@ -25,6 +25,7 @@ from queuelake.broker.committer import Committer
 from queuelake.broker.group import Group
 from queuelake.broker.line import Outgoing
 from queuelake.broker.metrics import Metrics
+from queuelake.broker.pace import Pace
 from queuelake.broker.participant import Participant
 from queuelake.broker.session import Session
 from queuelake.protocol import reasons
@@ -40,8 +41,6 @@ log = logging.getLogger("queuelake.runner")
 
 REFILL_BYTES = 128 * 1024
 RETRY_S = 1.0
-COLLECT_MS_MAX = 2
-ANSWERS_MAX = 2000
 
 
 @final
@@ -50,9 +49,7 @@ class Runner:
 
     __slots__ = (
         "_clock",
-        "_collecting_ms",
         "_committer",
-        "_inputs_seen",
         "_loop",
         "_metrics",
         "_next_chunk",
@@ -67,9 +64,9 @@ class Runner:
         "failure",
         "group",
         "group_bytes_max",
-        "inputs",
         "number",
         "on_rollback",
+        "pace",
         "writers",
     )
 
@@ -97,9 +94,7 @@ class Runner:
         self._turns: list[Participant] = []  # those which want to act
         self._woken: bool = False
         self._retry: bool = False
-        self.inputs: int = 0  # how often clients have sent something
-        self._inputs_seen: int = 0
-        self._collecting_ms: int = 0  # since when a group waits to be sealed
+        self.pace: Pace = Pace()
         self._sealed: Group | None = None
         self._sealed_at: float = 0.0
         self._next_chunk: int = _first_free_chunk(store)
@@ -108,7 +103,7 @@ class Runner:
     # Collecting
 
     def wake(self) -> None:
-        """There is work: let `tick` run once at the end of this turn of the loop."""
+        """There is work: let `tick` run once at the end of this turn."""
         if not self._woken:
             self._woken = True
             self._loop.call_soon(self._tick)
@@ -224,17 +219,10 @@ class Runner:
             self._act()
         self._send()
         if self._sealed is None and not self.group.is_empty() and not self._retry:
-            self.wake() if self._expects_more() else self._seal()
-
-    def _expects_more(self) -> bool:
-        """A commit which waits while clients send serves more of them for the same price."""
-        if self.inputs == self._inputs_seen or self.group.answers >= ANSWERS_MAX:
-            return False
-        self._inputs_seen = self.inputs
-        now_ms = self._clock.now_ms()
-        if not self._collecting_ms:
-            self._collecting_ms = now_ms
-        return now_ms - self._collecting_ms < COLLECT_MS_MAX
+            if self.pace.expects_more(self.group.answers, self._clock.now_ms()):
+                self.wake()
+            else:
+                self._seal()
 
     def _act(self) -> None:
         now_ms = self._clock.now_ms()
@@ -295,7 +283,6 @@ class Runner:
 
     def _seal(self) -> None:
         group = self.group
-        self._collecting_ms = 0
         try:
             self._next_chunk = group.seal(self._next_chunk)
         except Exception as error:  # what cannot be laid out must not stop all that can

@@ -46,7 +46,8 @@ class Counters:
         while waited_ms > 0 and bucket < LATENCY_BUCKETS - 1:
             waited_ms >>= 1
             bucket += 1
-        self.latency[bucket] += 1
+        latency = self.latency
+        latency[bucket] = latency[bucket] + 1
 
     def quantile_s(self, share: float) -> float:
         """How long that share of the first deliveries had waited at most, in seconds."""

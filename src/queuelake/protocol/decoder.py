@@ -9,7 +9,7 @@ protocol level all later packets are read with.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from queuelake.errors import MalformedPacketError, PacketTooLargeError, ProtocolViolationError
 from queuelake.protocol import control, packets
@@ -18,12 +18,24 @@ from queuelake.protocol.packets import Connect, Packet, Pingreq
 from queuelake.protocol.publish import decode_publish
 from queuelake.protocol.wire import Reader
 
+TOPIC_BYTES_KEPT_MAX: Final = 128
+
 
 @final
 class Decoder:
     """The packets of one connection."""
 
-    __slots__ = ("_at", "_data", "_limit", "_missing", "_poisoned", "_rest", "offered", "version")
+    __slots__ = (
+        "_at",
+        "_data",
+        "_limit",
+        "_missing",
+        "_poisoned",
+        "_rest",
+        "_topic",
+        "offered",
+        "version",
+    )
 
     def __init__(self, packet_size_max: int) -> None:
         self.version: int = 0  # 0 until CONNECT has been read
@@ -33,6 +45,7 @@ class Decoder:
         self._at: int = 0
         self._missing: int = 0  # bytes until the packet which begins in `_data` is whole
         self._rest: bytearray | None = None  # what came behind `_data`, when two reads were too few
+        self._topic: bytes = b""  # of the last PUBLISH, unless it is long
         self._poisoned: bool = False
 
     def feed(self, data: bytes) -> None:
@@ -122,7 +135,10 @@ class Decoder:
     def _decode(self, head: int, at: int, end: int) -> Packet:
         kind = head >> 4
         if kind == packets.PUBLISH:
-            return decode_publish(self._data, head, at, end, self.version)
+            packet = decode_publish(self._data, head, at, end, self.version, self._topic)
+            if len(packet.topic) <= TOPIC_BYTES_KEPT_MAX:
+                self._topic = packet.topic
+            return packet
         if kind == packets.PUBREL or kind == packets.SUBSCRIBE or kind == packets.UNSUBSCRIBE:
             if head & 0x0F != 2:
                 raise MalformedPacketError(f"flags 0x{head & 15:X} in a packet of type {kind}")

@@ -13,8 +13,13 @@ from queuelake.protocol.packets import V5, Publish
 from queuelake.protocol.wire import Reader, check_text, varint
 
 
-def decode_publish(data: bytes, head: int, at: int, end: int, version: int) -> Publish:
-    """Decode one PUBLISH whose first byte was `head` and whose rest is `data[at:end]`."""
+def decode_publish(
+    data: bytes, head: int, at: int, end: int, version: int, last_topic: bytes
+) -> Publish:
+    """Decode one PUBLISH whose first byte was `head` and whose rest is `data[at:end]`.
+
+    Most clients publish to one topic: `last_topic` was checked, and its hash is known already.
+    """
     qos = head >> 1 & 3
     if qos == 3:
         raise MalformedPacketError("QoS 3 in PUBLISH")
@@ -27,8 +32,11 @@ def decode_publish(data: bytes, head: int, at: int, end: int, version: int) -> P
     at = start + (data[at] << 8 | data[at + 1])
     if at + (2 if qos else 0) > end:
         raise MalformedPacketError("topic reaches behind the end of its PUBLISH")
-    check_text(data, start, at)
     topic = data[start:at]
+    if topic == last_topic:
+        topic = last_topic
+    else:
+        check_text(data, start, at)
     packet_id = 0
     if qos:
         packet_id = data[at] << 8 | data[at + 1]
@@ -54,9 +62,14 @@ def decode_publish(data: bytes, head: int, at: int, end: int, version: int) -> P
 def _scan(data: bytes, at: int, end: int) -> tuple[int, int, int, int, int]:
     """Check the properties. Where they begin and the payload begins, where the expiry interval
     stands, the topic alias and where it stands; 0: there is none."""
-    reader = Reader(data, at, end)
-    length = reader.varint()
-    properties_at = at = reader.at
+    if at < end and data[at] < 0x80:
+        length = data[at]
+        at += 1
+    else:
+        reader = Reader(data, at, end)
+        length = reader.varint()
+        at = reader.at
+    properties_at = at
     payload_at = at + length
     if payload_at > end:
         raise MalformedPacketError("properties reach behind the end of their PUBLISH")

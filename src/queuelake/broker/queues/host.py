@@ -171,6 +171,7 @@ class HostedQueue(Participant):
         if machine.reply == 0:
             record.seq = entry.seq
             self.tails[partition].append(record)
+            self.queues.runner.pace.published += 1
             if entry.priority != PRIORITY_DEFAULT:
                 self.record_dirty = True
             self.changed()

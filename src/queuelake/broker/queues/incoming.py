@@ -64,6 +64,10 @@ class Incoming:
     )
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """One object serves all publishes, one after the other."""
         self.key: bytes = b""
         self.message_id: bytes = b""
         self.group_id: bytes = b""
@@ -108,11 +112,11 @@ class Incoming:
         return delay_ms
 
 
-def read_incoming(body: bytes, payload_at: int, expiry_at: int) -> Incoming:
+def read_incoming(found: Incoming, body: bytes, payload_at: int, expiry_at: int) -> None:
     """Read the properties of a PUBLISH; `body` as in `packets.Publish`, checked by the decoder."""
-    found = Incoming()
+    found.forget()
     if payload_at < 2:
-        return found
+        return
     at = _after_varint(body)
     start = at
     kept: list[bytes] = []
@@ -151,7 +155,6 @@ def read_incoming(body: bytes, payload_at: int, expiry_at: int) -> Incoming:
     elif kept or start < payload_at:
         kept.append(body[start:payload_at])
         found.properties = b"".join(kept)
-    return found
 
 
 def _take(found: Incoming, meaning: int, value: bytes) -> bool:

@@ -64,7 +64,8 @@ def publish(
         host = target.host
         queues.durable = not host.ephemeral
         host.active_ms = now_ms
-        incoming = read_incoming(body, payload_at, expiry_at)
+        incoming = queues.incoming
+        read_incoming(incoming, body, payload_at, expiry_at)
         if target.operation == names.ENQUEUE:
             payload = body[payload_at:] if payload_at else body
             source = target.topic
@@ -151,7 +152,8 @@ def capture(queues: Queues, name: str, message: Message) -> int:
     queues.problem = ""
     host.active_ms = message.ts_ms
     try:
-        incoming = read_incoming(message.body, message.payload_at, message.expiry_at)
+        incoming = queues.incoming
+        read_incoming(incoming, message.body, message.payload_at, message.expiry_at)
         return enqueue(
             queues,
             host,

@@ -1,7 +1,7 @@
 """All durable queues of the broker: which there are, and which of them are awake.
 
-Of a queue nobody uses only its name is in memory. It wakes when somebody publishes or subscribes,
-and sleeps again when it has been idle for a while and nothing in it waits for time to pass.
+Of a queue nobody uses only its name is in memory. It wakes when somebody needs it, and sleeps again
+when it has been idle for a while and nothing in it waits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from queuelake.broker.clock import Clock
 from queuelake.broker.queues import rows
 from queuelake.broker.queues.binding import Binding
 from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.queues.incoming import Incoming
 from queuelake.broker.queues.membership import join
 from queuelake.broker.queues.publishing import capture
 from queuelake.broker.queues.tail import RecordCache
@@ -62,6 +63,7 @@ class Queues:
         "clock",
         "durable",
         "hosts",
+        "incoming",
         "problem",
         "router",
         "runner",
@@ -83,6 +85,7 @@ class Queues:
         self.sublevels: set[str] = set()  # names of queues which have them
         self.bindings: dict[str, list[Binding]] = {}
         self.alerts: Webhooks | None = None
+        self.incoming: Incoming = Incoming()  # the properties of the last publish
         self._ids: dict[str, int] = {}  # of all queues in the store
         self._last_id: int = 0
         self._last_number: int = 0
@@ -127,7 +130,7 @@ class Queues:
     # Finding queues
 
     def sleeping_id(self, name: str) -> int:
-        """The id of a queue which is not awake; 0: it is, or is not there."""
+        """The id of a queue which sleeps; 0: it does not, or is not there."""
         return 0 if name in self.hosts else self._ids.get(name, 0)
 
     def names(self) -> list[str]:
