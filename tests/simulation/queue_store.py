@@ -70,9 +70,8 @@ def changes_of(queue: DurableQueue, fresh: list[Entry], forgotten: list[int]) ->
             row = (group.name, group.derived, group.absent_ms)
             changes.append(("groups", (group.id,), row))
         for lane in group.lanes:
-            last = queue.partitions[lane.number].last
-            if lane.dirty or (lane.settles and lane.claimed < last + 1):
-                changes += _lane(group, lane, last)
+            if lane.dirty or (not group.consumers and lane.claimed > lane.horizon):
+                changes += _lane(group, lane, queue.partitions[lane.number].last)
     changes += [("ids", (digest,), (queue.ids.until[digest],)) for digest in queue.ids.added]
     queue.ids.added.clear()
     return changes
@@ -81,7 +80,8 @@ def changes_of(queue: DurableQueue, fresh: list[Entry], forgotten: list[int]) ->
 def _lane(group: Group, lane: Lane, last: int) -> list[Change]:
     lane.dirty = False
     key = (group.id, lane.number)
-    changes: list[Change] = [("lanes", key, (lane.settled.upto, lane.claim(last)))]
+    claimed = lane.claim(last, bool(group.consumers))
+    changes: list[Change] = [("lanes", key, (lane.settled.upto, claimed))]
     changes += _blocks("settled", key, lane.settled)
     for seq in lane.dirty_tallies:
         tally = lane.tallies.get(seq)

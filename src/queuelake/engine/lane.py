@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from queuelake.engine.groups import Consumer
 
 CLAIM_MAX: Final = 1000  # how far `claimed` runs ahead of the horizon at most
+FLOW_SETTLES_MIN: Final = 8  # between two commits, for `claimed` to run ahead at all
 
 
 @final
@@ -384,9 +385,17 @@ class Lane:
 
     # The store
 
-    def claim(self, last: int) -> int:
-        """What the store shall say was handed out; the caller is about to write it."""
-        ahead = min(2 * self.settles, CLAIM_MAX)
+    def claim(self, last: int, is_consumed: bool) -> int:
+        """What the store shall say was handed out; the caller is about to write it.
+
+        After a crash what was claimed counts as delivered. So only a flow of settlements, which
+        needs it, claims ahead: the counts of slow consumers stay exact, and a group without
+        consumers takes back what it did not hand out.
+        """
+        ahead = min(2 * self.settles, CLAIM_MAX) if self.settles >= FLOW_SETTLES_MIN else 0
         self.settles = 0
+        if not is_consumed:
+            ahead = 0
+            self.claimed = min(self.claimed, self.horizon)
         self.claiming = max(self.claimed, self.horizon, min(self.horizon + ahead, last + 1))
         return self.claiming

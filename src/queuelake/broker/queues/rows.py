@@ -129,16 +129,16 @@ def write_group(batch: Batch, host: HostedQueue, group: Group) -> None:
             group.name, group.derived, group.pattern, group.absent_ms
         )
         batch.put(api.GROUPS, t.group_key(host.id, group.id), queue_records.encode(record))
+    is_consumed = len(group.consumers) > 0
     for lane in group.lanes:
-        last = host.machine.partitions[lane.number].last
-        if lane.dirty or (lane.settles and lane.claimed < last + 1):
-            _write_lane(batch, host.id, group.id, lane, last)
+        if lane.dirty or (not is_consumed and lane.claimed > lane.horizon):
+            last = host.machine.partitions[lane.number].last
+            _write_lane(batch, host.id, group.id, lane, lane.claim(last, is_consumed))
 
 
-def _write_lane(batch: Batch, queue_id: int, group_id: int, lane: Lane, last: int) -> None:
+def _write_lane(batch: Batch, queue_id: int, group_id: int, lane: Lane, claimed: int) -> None:
     lane.dirty = False
     number = lane.number
-    claimed = lane.claim(last)
     batch.put(
         api.LANES, t.lane_key(queue_id, group_id, number), t.lane_state(lane.settled.upto, claimed)
     )
