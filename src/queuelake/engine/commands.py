@@ -167,6 +167,16 @@ class Tick(Command):
 
 
 @final
+class Expire(Command):
+    """Entries which were found in the store and whose time is over."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries: list[Entry] = entries
+
+
+@final
 class Configure(Command):
     __slots__ = ("policy",)
 

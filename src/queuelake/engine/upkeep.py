@@ -10,6 +10,7 @@ from queuelake.engine.effects import GroupGone, Rank
 from queuelake.engine.groups import Group
 from queuelake.engine.lane import Lane
 from queuelake.engine.machine import Effect
+from queuelake.engine.message import Entry
 from queuelake.engine.policy import retry
 from queuelake.engine.policy.settings import NONE, Policy
 from queuelake.engine.settling import come_back, expire
@@ -33,18 +34,32 @@ def tick(state: QueueState, effects: list[Effect]) -> None:
                 come_back(state, group, lane, held, due_ms, effects)
     for entry in state.expiry.due(state.partitions, now_ms, effects):
         expire(state, entry, effects)
+        partition = state.partitions[entry.partition]
+        if entry.seq > partition.gone.upto + 1 and not state.is_deleted(partition, entry.seq):
+            state.expiry.missed_ms = now_ms  # somebody holds it, and may not settle it
     for name in [group.name for group in state.groups.values() if _is_over(state, group)]:
         forget_group(state, name, effects)
 
 
+def expire_found(state: QueueState, entries: list[Entry], effects: list[Effect]) -> None:
+    for entry in entries:
+        partition = state.partitions[entry.partition]
+        if 0 < entry.expires_ms <= state.now_ms and not state.is_deleted(partition, entry.seq):
+            expire(state, entry, effects)
+
+
 def _is_over(state: QueueState, group: Group) -> bool:
-    """Whether a group has been without a consumer for too long."""
-    limit_ms = state.policy.group_expiry_ms
+    return 0 < over_ms(state.policy, group) <= state.now_ms
+
+
+def over_ms(policy: Policy, group: Group) -> int:
+    """When a group will have been without a consumer for too long; 0: never, as it is."""
+    if group.consumers or not group.absent_ms:
+        return 0
+    limit_ms = policy.group_expiry_ms
     if group.derived and (limit_ms == 0 or limit_ms > GROUP_EXPIRY_DERIVED_MS):
         limit_ms = GROUP_EXPIRY_DERIVED_MS
-    if not limit_ms or not group.absent_ms or group.consumers:
-        return False
-    return state.now_ms - group.absent_ms >= limit_ms
+    return group.absent_ms + limit_ms if limit_ms else 0
 
 
 def configure(state: QueueState, policy: Policy, effects: list[Effect]) -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from queuelake.engine.partition import Partition
 
 KEYS_MAX: Final = 100_000
+REMOVALS_PER_SLICE: Final = 100
+RECORDS_PER_REMOVAL: Final = 8  # as long as it takes to look at so many
 DIGEST_BYTES: Final = 16
 MESSAGE_ID: Final = b"message-id"  # of all user properties the one which is kept apart
 
@@ -68,7 +70,7 @@ class Compaction:
         return all([self._clean[one.number] > one.last for one in partitions])
 
     def run(self, now_ms: int) -> Iterator[int]:
-        """One run, a slice at a time; yields how many records were looked at."""
+        """One run, a slice at a time; yields how many records were looked at, 0: it has to wait."""
         policy = self._machine.policy
         self.is_running = True
         try:
@@ -118,28 +120,37 @@ class Compaction:
         number = partition.number
         seq = partition.gone.upto + 1
         while seq < end and (records := self._read(number, seq)):
-            now_ms = host.queues.clock.now_ms()
-            size = gone = 0
-            for record in records:
-                size += record.size()
-                if record.seq not in partition.gone:
-                    key = key_of(record, self._key)
-                    if record.ts_ms > old_ms or last_of.get(key, 0) <= record.seq:
-                        continue
-                    host.apply(c.Remove(number, record.seq), now_ms)
-                gone += record.size()
+            over = [
+                record.seq
+                for record in records
+                if record.seq not in partition.gone
+                and record.ts_ms <= old_ms
+                and last_of.get(key_of(record, self._key), 0) > record.seq
+            ]
+            yield len(records)
+            for at in range(0, len(over), REMOVALS_PER_SLICE):
+                if not self._is_current():
+                    return
+                now_ms = host.queues.clock.now_ms()
+                for one in over[at : at + REMOVALS_PER_SLICE]:
+                    host.apply(c.Remove(number, one), now_ms)
+                yield RECORDS_PER_REMOVAL * REMOVALS_PER_SLICE
+            size = sum([record.size() for record in records])
+            gone = sum([record.size() for record in records if record.seq in partition.gone])
             if 0 < size <= 2 * gone:
                 self._hollow.append((number, records[0].seq, host.queues.runner.number))
             seq = records[-1].seq + 1
-            yield len(records)
             while self._hollow and self._hollow[0][2] <= host.queues.runner.durable:
                 yield self._free()
 
+    def _is_current(self) -> bool:
+        return not self._host.is_deleted and self._host.machine is self._machine
+
     def _read(self, number: int, seq: int) -> list[Record]:
         """The chunk at a sequence; nothing when the queue is not the one it was."""
-        host = self._host
-        if host.is_deleted or host.machine is not self._machine:
+        if not self._is_current():
             return []
+        host = self._host
         with host.queues.store.view() as view:
             return t.read_chunk_at(view, host.id, number, seq)
 
@@ -148,12 +159,11 @@ class Compaction:
     def _free(self) -> int:
         """Rewrite one chunk, if its time has come."""
         number, first, group = self._hollow[0]
-        host = self._host
-        if host.is_deleted or host.machine is not self._machine:
+        if not self._is_current():
             self._hollow.clear()
             return 1
-        if group > host.queues.runner.durable:
-            return WAIT
+        if group > self._host.queues.runner.durable:
+            return 0
         del self._hollow[0]
         records = self._read(number, first)
         if records and records[0].seq == first and self._may_rewrite(number, records):
@@ -183,9 +193,6 @@ class Compaction:
         batch.delete_chunk(host.id, number, first)
         batch.put(api.CHUNKS, t.chunk_key(host.id, number, first), after)
         host.queues.runner.wake()
-
-
-WAIT: Final = 1 << 30  # more than any slice: nothing to do before the next commit
 
 
 def blank(record: Record) -> Record:

@@ -224,8 +224,8 @@ class Loader:
             group_id = int.from_bytes(key[8:], "big")
             record = queue_records.decode_group(value)
             group = Group(record.name, group_id, record.derived, record.pattern)
-            group.dirty = False
-            # Its consumers, if it had any, are gone now.
+            # Its consumers, if it had any, are gone now; that has to be stored.
+            group.dirty = not record.absent_ms
             group.absent_ms = record.absent_ms or now_ms
             machine.groups[record.name] = group
             self._load_lanes(machine, group)

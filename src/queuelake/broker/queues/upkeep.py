@@ -1,29 +1,41 @@
 """What queues need as time passes: timeouts and retries, delayed messages, sleep.
 
 A queue which is awake is looked at in every slot of the timer wheel while something in it waits,
-and once in a second otherwise.
+and once in a second otherwise. What has to read much of the store is done in slices: in each slot
+all queues together get `RECORDS_PER_SLOT`, in turn, which is 12,000 records a second.
+
+A queue sleeps when nobody has used it for a while, and it is known when time will change something
+in it: a message expires or is too old for its stream, a group was forgotten by its consumers. At
+that time it wakes. After a start nobody knows that yet, so every queue wakes once. At most
+`WAKES_PER_SECOND` do so: what expires in one of N queues is gone after N / 20 seconds at the
+latest, plus one second for each 12,000 messages which lie in front of it.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
+from collections import deque
+from collections.abc import Iterator
 from typing import Final, final
 
 from queuelake.broker.clock import SLOT_MS, TimerWheel
+from queuelake.broker.queues.expiring import NEVER
 from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.queues.maintenance import Maintenance
 from queuelake.broker.queues.membership import join, leave
 from queuelake.broker.queues.registry import SWEEP_ROWS, Queues
-from queuelake.broker.queues.retention import retain
 from queuelake.engine import commands as c
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
-from queuelake.storage.delayed import delete_delayed, next_due_ms, read_delayed
+from queuelake.storage.delayed import delete_delayed, read_delayed
 
 log = logging.getLogger("queuelake.queues")
 
 DUE_PER_TICK_MAX: Final = 1_000
 FORGET_IDS_EVERY_MS: Final = 10_000
-SLEEPERS_PER_TICK: Final = 20  # looked at, in turn, whether they must wake
+RECORDS_PER_SLOT: Final = 3_000
+WAKES_PER_SECOND: Final = 20
 
 
 @final
@@ -33,11 +45,14 @@ class QueueUpkeep:
     def __init__(self, queues: Queues, timers: TimerWheel) -> None:
         self._queues = queues
         self._timers = timers
-        self._next_forget_ms = 0
-        self._sleepers: list[str] = []
+        self._maintained: dict[int, Maintenance] = {}  # by the id of the queue
+        self._work: deque[Iterator[int]] = deque()
+        self._unknown: list[str] = []  # queues which have not been awake since the start
+        self._wakes: list[tuple[int, str]] = []  # heap: when which queue must wake
         self._ticks = 0
 
     def start(self) -> None:
+        self._unknown = self._queues.names().copy()
         self._turn(self._queues.clock.now_ms())
 
     def _turn(self, now_ms: int) -> None:
@@ -49,8 +64,10 @@ class QueueUpkeep:
                     self._tend(host, now_ms, whole_second)
             except Exception:  # a bug in one queue must not stop the time of all others
                 log.exception("upkeep of %r", host.name)
+        self._work_a_slice()
         if whole_second:
-            self._look_after_sleepers(now_ms)
+            self._sweep_deleted()
+            self._wake(now_ms)
         self._timers.arm(now_ms + 1, self._turn)
 
     def _tend(self, host: HostedQueue, now_ms: int, whole_second: bool) -> None:
@@ -62,8 +79,7 @@ class QueueUpkeep:
         host.rates.sample(now_ms, host.machine.counters)
         host.tidy()
         self._watch_consumers(host, now_ms)
-        if host.machine.policy.is_stream:
-            retain(host, now_ms)
+        self._work.extend(self._maintenance(host, now_ms).tend(now_ms))
         if now_ms >= host.next_forget_ms:
             host.next_forget_ms = now_ms + FORGET_IDS_EVERY_MS
             self._forget_ids(host, now_ms)
@@ -114,40 +130,75 @@ class QueueUpkeep:
             for key in view.scan_keys(api.DEDUPE, prefix, stop):
                 batch.delete(api.DEDUPE, key)
 
+    def _maintenance(self, host: HostedQueue, now_ms: int) -> Maintenance:
+        found = self._maintained.get(host.id)
+        if found is None or found.machine is not host.machine:
+            found = self._maintained[host.id] = Maintenance(host, now_ms)
+        return found
+
+    def _work_a_slice(self) -> None:
+        left = RECORDS_PER_SLOT
+        waiting: list[Iterator[int]] = []
+        while self._work and left > 0:
+            work = self._work.popleft()
+            try:
+                done = next(work, -1)
+            except Exception:
+                log.exception("looking through a queue")
+                continue
+            if done == 0:
+                waiting.append(work)
+            elif done > 0:
+                left -= done
+                self._work.append(work)
+        self._work.extend(waiting)
+
+    # Sleep
+
     def _sleep_if_idle(self, host: HostedQueue, now_ms: int) -> None:
         if host.subscribers or host.group > self._queues.runner.durable:
             return
         section = self._queues.settings
         if host.ephemeral:
             if now_ms - host.active_ms >= section.response_ttl_s * 1000:
+                self._forget(host)
                 self._queues.delete(host.name)
         elif now_ms - host.active_ms >= section.idle_unload_s * 1000:
-            if not host.machine.is_waiting() and not host.waiting:
+            if host.machine.is_waiting() or host.waiting:
+                return
+            if any([group.dirty for group in host.machine.groups.values()]):
+                host.changed()
+                return
+            wake_ms = self._maintained[host.id].wake_ms()
+            if wake_ms > now_ms:
+                self._forget(host)
                 self._queues.unload(host)
+                if wake_ms < NEVER:
+                    heapq.heappush(self._wakes, (wake_ms, host.name))
 
-    def _look_after_sleepers(self, now_ms: int) -> None:
-        """Wake queues in which something is due; what is left of deleted ones goes."""
-        if not self._sleepers:
-            self._sleepers = self._queues.names().copy()
-            with self._queues.store.view() as view:
-                if t.doomed_queues(view):
-                    self._queues.runner.group.batch.sweep(SWEEP_ROWS)
-                    self._queues.runner.wake()
-        for _ in range(min(SLEEPERS_PER_TICK, len(self._sleepers))):
-            name = self._sleepers.pop()
-            queue_id = self._queues.sleeping_id(name)
-            if queue_id and self._must_wake(queue_id, now_ms):
+    def _forget(self, host: HostedQueue) -> None:
+        self._maintained.pop(host.id, None)
+
+    def _wake(self, now_ms: int) -> None:
+        """Queues in which something is due, and after a start every one in turn."""
+        for _ in range(WAKES_PER_SECOND):
+            if self._wakes and self._wakes[0][0] <= now_ms:
+                name = heapq.heappop(self._wakes)[1]
+            elif self._unknown:
+                name = self._unknown.pop()
+            else:
+                return
+            if self._queues.sleeping_id(name):
                 self._queues.find(name)
 
-    def _must_wake(self, queue_id: int, now_ms: int) -> bool:
+    def _sweep_deleted(self) -> None:
+        """What is left of queues which were deleted goes a part at a time."""
+        if len(self._maintained) > len(self._queues.hosts):
+            awake = {host.id for host in self._queues.hosts.values()}
+            for queue_id in self._maintained.keys() - awake:
+                del self._maintained[queue_id]
         with self._queues.store.view() as view:
-            due_ms = next_due_ms(view, queue_id)
-            if 0 < due_ms <= now_ms + 60_000:
-                return True
-            prefix = t.queue_key(queue_id)
-            for key in view.scan_keys(api.PARTITIONS, prefix, prefix + b"\xff" * t.KEY_BYTES_MAX):
-                number = int.from_bytes(key[8:10], "big")
-                records = t.read_chunk_at(view, queue_id, number, 1)
-                if records and 0 < records[0].expires_ms <= now_ms:
-                    return True
-        return False
+            if not t.doomed_queues(view):
+                return
+        self._queues.runner.group.batch.sweep(SWEEP_ROWS)
+        self._queues.runner.wake()

@@ -53,6 +53,8 @@ class DurableQueue(QueueState):
     def _administer(self, command: Command, effects: list[Effect]) -> None:
         if isinstance(command, c.Ranked):
             consuming.rank_stored(self, command)
+        elif isinstance(command, c.Expire):
+            upkeep.expire_found(self, command.entries, effects)
         elif isinstance(command, c.Configure):
             upkeep.configure(self, command.policy, effects)
         elif isinstance(command, c.Purge):
