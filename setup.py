@@ -45,6 +45,7 @@ HOT = (
     "src/queuelake/broker/pace.py",
     "src/queuelake/broker/participant.py",
     "src/queuelake/broker/queues/binding.py",
+    "src/queuelake/broker/queues/delivered_ids.py",
     "src/queuelake/broker/queues/host.py",
     "src/queuelake/broker/queues/incoming.py",
     "src/queuelake/broker/queues/publishing.py",

@@ -18,7 +18,7 @@ from typing import cast
 
 from msgspec import inspect
 
-from queuelake.config_types import parse_duration, parse_size
+from queuelake.config_types import DURATION_MS_MAX, parse_duration, parse_size
 
 SHOWN_CHARACTERS_MAX = 60
 SECRET_WORDS = ("secret", "password", "passwd", "token", "credential")
@@ -289,7 +289,8 @@ def _allowed(kind: inspect.Type) -> str:
 def _allowed_quantity(kind: inspect.Metadata) -> str:
     if _quantity(kind) == "duration":
         end = "greater than 0" if _ms_min(kind) else "or 0"
-        return f'a duration such as "250ms", "30s", "1.5m", "168h" or "7d", {end}'
+        days = DURATION_MS_MAX // 86_400_000
+        return f'a duration such as "250ms", "30s", "1.5m", "168h" or "7d", {end}; at most {days}d'
     return _allowed(kind.type) + ' or a size such as "10MiB"'
 
 

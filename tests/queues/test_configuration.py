@@ -188,7 +188,6 @@ def test_new_partitions_are_shared_among_the_consumers_which_are_there(
     first.expect_silence(0.2)
 
 
-@pytest.mark.xfail(reason="a new prefetch is not used for consumers which are there")
 @pytest.mark.rule("section 8")
 def test_a_change_reaches_consumers_which_are_there(
     connect: Connect, make_queue: MakeQueue

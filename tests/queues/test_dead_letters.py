@@ -64,7 +64,6 @@ def test_a_dead_letter_is_a_delivery_of_its_own_queue(connect: Connect, queue: s
     assert letter.count == 1
 
 
-@pytest.mark.xfail(reason="dlq-* properties of a producer stay beside those of the move")
 @pytest.mark.rule("D23")
 def test_a_producer_cannot_forge_the_story_of_a_dead_letter(connect: Connect, queue: str) -> None:
     client, watcher = connect(), connect()

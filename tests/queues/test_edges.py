@@ -19,7 +19,11 @@ WRONG_PROPERTIES = [
     {"delay-ms": str(2**63 - 1)},
     {"deliver-at": "tomorrow"},
     {"deliver-at": str(2**63 - 1)},
+    {"delay-ms": "1_000"},
+    {"delay-ms": " 5 "},
+    {"deliver-at": "+5"},
     {"priority": "high"},
+    {"priority": "1_0"},
 ]
 
 

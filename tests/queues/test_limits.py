@@ -132,7 +132,6 @@ def test_the_message_id_of_another_producer_or_queue_is_another_message(
     assert consumer.receive().payload == "c"
 
 
-@pytest.mark.xfail(reason="of two held messages with one id only one can be settled")
 @pytest.mark.rule("D8", "section 5")
 def test_two_messages_with_one_id_are_both_settled_by_two_acks(
     connect: Connect, make_queue: MakeQueue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from queuelake.engine import commands as c
 from queuelake.engine.message import Entry
-from queuelake.engine.publishers import PARKED_MAX
+from queuelake.engine.publishers import PARKED_MAX, PublisherSession
 from queuelake.engine.snapshot import restore, snapshot
-from queuelake.engine.state import DUPLICATE, FULL, OUT_OF_ORDER, TOO_LARGE
+from queuelake.engine.state import DUPLICATE, FULL, OUT_OF_ORDER, PUBLISHERS_MAX, TOO_LARGE
 from tests.unit.engine_queue import DrivenQueue
 
 # Limits
@@ -219,6 +219,19 @@ def test_publishers_number_their_messages_each_for_itself() -> None:
     queue = DrivenQueue()
     assert queue.publish(publisher="p", number=1) == 0
     assert queue.publish(publisher="q", number=1) == 0
+
+
+def test_of_too_many_publishers_the_longest_silent_is_forgotten() -> None:
+    queue = DrivenQueue()
+    for name in ("silent", "busy"):
+        assert queue.publish(publisher=name, number=1) == 0
+    for number in range(PUBLISHERS_MAX - 2):
+        queue.machine.remember(str(number), PublisherSession())
+    assert queue.publish(publisher="busy", number=2) == 0
+    assert queue.publish(publisher="one more", number=1) == 0
+    assert len(queue.machine.publishers) == PUBLISHERS_MAX
+    assert queue.publish(publisher="busy", number=2) == DUPLICATE
+    assert queue.publish(publisher="silent", number=1) == 0
 
 
 def test_a_number_which_comes_too_early_is_parked_until_the_gap_is_filled() -> None:

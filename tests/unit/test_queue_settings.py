@@ -114,9 +114,9 @@ def test_every_mistake_has_its_entry() -> None:
         "partitions = 0: allowed: an integer from 1 to 1000",
         'ordering = "fifo": allowed: "none", "partition", "strict"',
         "partitons = 3: unknown key; did you mean partitions or compaction or retention?",
-        f"limits.message_ttl = 5: allowed: {duration}, or 0",
+        f"limits.message_ttl = 5: allowed: {duration}, or 0; at most 36500d",
         "limits.max_queue_depth = null: allowed: an integer from 1 to 1000000000000000",
-        f"performance.delivery_timeout = 0: allowed: {duration}, greater than 0",
+        f"performance.delivery_timeout = 0: allowed: {duration}, greater than 0; at most 36500d",
         "performance.prefetch = true: allowed: an integer from 1 to 1000000000000000",
         "retry_policy = (hidden): allowed: a table with max_retries, initial_backoff, "
         "max_backoff, backoff_multiplier, total_timeout",
@@ -286,7 +286,7 @@ def test_a_mistake_about_a_queue_names_origin_queue_key_and_bounds() -> None:
         '--set: queues.auto_creat = "true": unknown key; did you mean queues.auto_create?',
         '--set: queues.default: did you mean queues.defaults? The queue is queues."$queue/default"',
         '--set: queues.defaults.limits.message_ttl = "soon": allowed: a duration such as '
-        '"250ms", "30s", "1.5m", "168h" or "7d", or 0',
+        '"250ms", "30s", "1.5m", "168h" or "7d", or 0; at most 36500d',
     ]
 
 

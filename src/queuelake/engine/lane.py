@@ -388,14 +388,12 @@ class Lane:
     def claim(self, last: int, is_consumed: bool) -> int:
         """What the store shall say was handed out; the caller is about to write it.
 
-        After a crash what was claimed counts as delivered. So only a flow of settlements, which
-        needs it, claims ahead: the counts of slow consumers stay exact, and a group without
-        consumers takes back what it did not hand out.
+        What was claimed counts as delivered after a crash. So only a flow of settlements, which
+        needs it, claims ahead, and a group without consumers takes back what it did not hand out.
         """
         ahead = min(2 * self.settles, CLAIM_MAX) if self.settles >= FLOW_SETTLES_MIN else 0
         self.settles = 0
         if not is_consumed:
-            ahead = 0
-            self.claimed = min(self.claimed, self.horizon)
+            ahead, self.claimed = 0, min(self.claimed, self.horizon)
         self.claiming = max(self.claimed, self.horizon, min(self.horizon + ahead, last + 1))
         return self.claiming

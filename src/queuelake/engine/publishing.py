@@ -21,7 +21,7 @@ def enqueue(state: QueueState, command: c.Enqueue) -> None:
         if verdict != NEW:
             if verdict == PARKED:
                 session.parked[command.number] = command
-                state.publishers[command.publisher] = session
+                state.remember(command.publisher, session)
             state.reply = DUPLICATE if verdict == REPEATED else OUT_OF_ORDER
             return
     state.reply = _store(state, command)
@@ -69,7 +69,7 @@ def _append(state: QueueState, entry: Entry) -> None:
 
 def _go_on(state: QueueState, publisher: str, session: PublisherSession) -> None:
     """One number further; what was parked behind it follows, as far as there is room."""
-    state.publishers[publisher] = session
+    state.remember(publisher, session)
     session.next += 1
     while (parked := session.take_parked()) is not None:
         assert isinstance(parked, c.Enqueue)

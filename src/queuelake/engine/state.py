@@ -29,6 +29,7 @@ FULL: Final = 0x97
 REJECTED: Final = "rejected"
 EXPIRED: Final = "expired"
 
+PUBLISHERS_MAX: Final = 100_000  # which number their messages
 WINDOW_ENTRIES_MAX: Final = 8192  # of all partitions together
 
 
@@ -111,6 +112,13 @@ class QueueState:
                 if lane.held or lane.dying or (lane.waiting and group.consumers):
                     return True
         return False
+
+    def remember(self, publisher: str, session: PublisherSession) -> None:
+        """A publisher sent a number; whoever was silent longest is forgotten."""
+        self.publishers.pop(publisher, None)
+        self.publishers[publisher] = session
+        if len(self.publishers) > PUBLISHERS_MAX:
+            del self.publishers[next(iter(self.publishers))]
 
     def put_return(self, lane: Lane, entry: Entry) -> None:
         """In line, to be handed out before anything new."""

@@ -54,6 +54,8 @@ def dead_record(
 ) -> Record:
     """The copy of a message for its dead-letter queue: as it was, and why it is there."""
     topic = record.topic or queue
+    # A producer does not write the story of its message.
+    _, own = dead_properties(without_expiry(record.properties))
     pairs = [
         (b"dlq-original-queue", queue),
         (b"dlq-original-topic", topic),
@@ -72,7 +74,7 @@ def dead_record(
         record.key,
         b"",
         record.publisher,
-        without_expiry(record.properties) + write_user(pairs),
+        own + write_user(pairs),
         record.payload,
         record.qos,
         record.priority,

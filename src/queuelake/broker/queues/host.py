@@ -16,7 +16,9 @@ from queuelake.broker.deliveries import Delivery
 from queuelake.broker.participant import Participant
 from queuelake.broker.queues import reading, rows
 from queuelake.broker.queues.deadletters import bury
+from queuelake.broker.queues.delivered_ids import DeliveredIds
 from queuelake.broker.queues.rates import Rates
+from queuelake.broker.queues.reloading import reload
 from queuelake.broker.queues.subscriber import Subscriber
 from queuelake.broker.queues.tail import Tail
 from queuelake.engine import commands as c
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("queuelake.queues")
 
 LOADS_PER_TURN_MAX: Final = 64
-KNOWN_IDS_MAX: Final = 100_000
 BEHIND_MIN: Final = 2_000
 DISPATCH: Final = c.Dispatch()
 DISPATCH_IN_BULK: Final = c.Dispatch(in_bulk=True)
@@ -60,12 +61,12 @@ class HostedQueue(Participant):
         "_released",
         "active_ms",
         "created_ms",
+        "delivered_ids",
         "ephemeral",
         "explicit",
         "id",
         "id_prefixes",
         "is_deleted",
-        "known_ids",
         "machine",
         "name",
         "next_forget_ms",
@@ -107,7 +108,7 @@ class HostedQueue(Participant):
         self.active_ms: int = created_ms
         self.rates: Rates = Rates()
         self.subscribers: dict[int, Subscriber] = {}
-        self.known_ids: dict[tuple[str, bytes], tuple[int, int]] = {}  # of producers, handed out
+        self.delivered_ids: DeliveredIds = DeliveredIds()
         self.tails: list[Tail] = []
         self.trimmed: list[int] = []  # of each partition: up to where chunks were deleted
         self.recorded: list[int] = []  # up to where the store says that messages are gone
@@ -231,17 +232,11 @@ class HostedQueue(Participant):
             record.qos if record.qos < subscriber.subscription.qos else subscriber.subscription.qos
         )
         if record.message_id:
-            self._know(effect.group.name, record.message_id, entry.partition, entry.seq)
+            self.delivered_ids.note(effect.group, record.message_id, entry.partition, entry.seq)
         if effect.attempt == 1:
             self.machine.counters.observe(now_ms - entry.ts_ms)
         subscriber.deliver(Delivery(subscriber, record, entry.partition, effect.attempt, qos or 1))
         self.queues.runner.touch(subscriber.session)
-
-    def _know(self, group: str, message_id: bytes, partition: int, seq: int) -> None:
-        known = self.known_ids
-        known[(group, message_id)] = (partition, seq)
-        if len(known) > KNOWN_IDS_MAX:
-            self.known_ids = dict(list(known.items())[KNOWN_IDS_MAX // 2 :])
 
     def record(self, number: int, seq: int) -> Record | None:
         """A message, from memory or the store."""
@@ -355,7 +350,7 @@ class HostedQueue(Participant):
     def rolled_back(self) -> None:
         if not self.is_deleted and self.group:
             self.group = 0
-            self.queues.reload(self)
+            reload(self)
 
     # Loading
 

@@ -19,6 +19,7 @@ from queuelake.protocol.wire import Reader
 USER: Final = p.USER_PROPERTY
 EXPIRY: Final = b"\x02"
 DELAY_MS_MAX: Final = 10 * 365 * 86_400_000
+DIGITS_MAX: Final = 18
 
 _MESSAGE_ID: Final = 2
 _DELAY_MS: Final = 3
@@ -207,10 +208,10 @@ def skip_property(body: bytes, at: int) -> int:
 
 
 def _number(name: str, value: bytes) -> int:
-    try:
-        return int(value)
-    except ValueError:
-        raise _refused(name, value, "a whole number") from None
+    digits = value[1:] if value.startswith(b"-") else value
+    if not digits.isdigit() or len(digits) > DIGITS_MAX:
+        raise _refused(name, value, f"a whole number of at most {DIGITS_MAX} digits")
+    return int(value)
 
 
 def _refused(name: str, value: bytes, allowed: str) -> RefusedError:

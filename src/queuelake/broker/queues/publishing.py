@@ -10,7 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from queuelake import names
-from queuelake.broker.queues.incoming import Incoming, read_incoming
+from queuelake.broker.queues.incoming import DIGITS_MAX, Incoming, read_incoming
 from queuelake.engine import commands as c
 from queuelake.engine.message import PRIORITY_DEFAULT
 from queuelake.engine.state import DUPLICATE
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES: Final = 16
 CONFIG_SUFFIX: Final = b"/$config"
-DIGITS_MAX: Final = 18
 _OUTCOMES: Final = {
     names.SETTLE_ACK: c.ACK,
     names.SETTLE_NACK: c.NACK,
@@ -179,7 +178,7 @@ def settle(
         return reasons.IMPLEMENTATION_SPECIFIC_ERROR
     client_id = session.client_id if session is not None else ""
     group = host.group_named(incoming.group_id) if incoming.group_id else _group_of(host, session)
-    place = _place(host, group, incoming.message_id)
+    place = _place(host, group, incoming.message_id, client_id)
     if place is None:
         queues.problem = "there is no delivery with this message-id"
         return reasons.NO_MATCHING_SUBSCRIBERS
@@ -209,9 +208,11 @@ def _group_of(host: HostedQueue, session: Session | None) -> str:
     return ""
 
 
-def _place(host: HostedQueue, group: str, message_id: bytes) -> tuple[int, int] | None:
+def _place(
+    host: HostedQueue, group: str, message_id: bytes, client_id: str
+) -> tuple[int, int] | None:
     """Partition and sequence of a message, from the id it was delivered with."""
-    known = host.known_ids.get((group, message_id)) if host.known_ids else None
+    known = host.delivered_ids.find(host.machine.groups.get(group), message_id, client_id)
     if known is not None:
         return known
     # From the end: the sequence, the partition, and what is left is the queue.

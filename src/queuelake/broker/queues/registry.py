@@ -9,22 +9,19 @@ from __future__ import annotations
 import logging
 from typing import Final, final
 
-import msgspec
-
 from queuelake import names
 from queuelake.broker.clock import Clock
-from queuelake.broker.queues import rows
 from queuelake.broker.queues.binding import Binding
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.incoming import Incoming
 from queuelake.broker.queues.membership import join
 from queuelake.broker.queues.publishing import capture
+from queuelake.broker.queues.reloading import read_machine, settings_tree
 from queuelake.broker.queues.tail import RecordCache
 from queuelake.broker.queues.target import Target
 from queuelake.broker.router import Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.webhooks import Webhooks
-from queuelake.engine.kinds.durable import DurableQueue
 from queuelake.engine.policy.settings import Policy, policy_of
 from queuelake.errors import NotFoundError, RefusedError
 from queuelake.protocol import reasons
@@ -103,12 +100,12 @@ class Queues:
                 record = queue_records.decode_queue(value)
                 self._ids[record.name] = int.from_bytes(key, "big")
                 if b"topics" in record.settings or b"sublevels" in record.settings:
-                    self._note(record.name, self._settings(record.name, _tree(record.settings)))
+                    self.note(record.name, self.settings_for(record.name, settings_tree(record)))
         for name in self.settings.named:
             if name in self._ids:
                 host = self.find(name)
                 assert host is not None
-                self._note(name, host.settings)
+                self.note(name, host.settings)
             else:
                 self.create(name, {})
         self._wake_delayed()
@@ -224,7 +221,7 @@ class Queues:
             limit = self.settings.queues_max
             problem = f"there are {limit} of {limit} queues; {names.address(name)!r} is refused"
             raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
-        settings = self._settings(name, explicit)
+        settings = self.settings_for(name, explicit)
         self._last_id += 1
         ephemeral = names.is_response(name)
         host = HostedQueue(
@@ -233,7 +230,7 @@ class Queues:
             name,
             settings,
             explicit,
-            self._policy(name, settings, 0),
+            self.policy_for(name, settings, 0),
             self.clock.now_ms(),
             ephemeral,
         )
@@ -242,7 +239,7 @@ class Queues:
         if not ephemeral:
             self._ids[name] = host.id
             host.changed()
-        self._note(name, settings)
+        self.note(name, settings)
         return host
 
     def _wake(self, name: str) -> HostedQueue:
@@ -251,46 +248,17 @@ class Queues:
             value = view.get(api.QUEUES, t.queue_key(queue_id))
         assert value is not None, f"{name!r} is known and not stored"
         record = queue_records.decode_queue(value)
-        explicit = _tree(record.settings)
-        settings = self._settings(name, explicit)
-        policy = self._policy(name, settings, record.partitions)
+        explicit = settings_tree(record)
+        settings = self.settings_for(name, explicit)
+        policy = self.policy_for(name, settings, record.partitions)
         host = HostedQueue(
             self, queue_id, name, settings, explicit, policy, record.created_ms, False
         )
         host.record_dirty = False
-        host.restore(self._read(host, policy, record))
+        host.restore(read_machine(host, policy, record))
         host.active_ms = self.clock.now_ms()
         self.hosts[name] = host
         return host
-
-    def _read(
-        self, host: HostedQueue, policy: Policy, record: queue_records.QueueRecord
-    ) -> DurableQueue:
-        now_ms = self.clock.now_ms()
-        with self.store.view() as view:
-            loader = rows.Loader(view, host.id, host.topic)
-            machine = loader.load(policy, record.next_group_id, now_ms)
-        machine.uses_priorities = record.uses_priorities
-        return machine
-
-    def reload(self, host: HostedQueue) -> None:
-        """A commit failed: what the store has is what there is; consumers join again."""
-        now_ms = self.clock.now_ms()
-        with self.store.view() as view:
-            value = view.get(api.QUEUES, t.queue_key(host.id))
-        if value is None:
-            host.restore(DurableQueue(self._policy(host.name, host.settings, 0)))
-            host.record_dirty = True
-        else:
-            record = queue_records.decode_queue(value)
-            policy = self._policy(host.name, host.settings, record.partitions)
-            host.restore(self._read(host, policy, record))
-            host.explicit = _tree(record.settings)
-            host.settings = self._settings(host.name, host.explicit)
-            host.record_dirty = False
-        for subscriber in list(host.subscribers.values()):
-            join(host, subscriber, now_ms)
-        host.changed()
 
     def configure(self, name: str, changes: dict[str, object]) -> HostedQueue:
         """Change a queue's own settings, or make it with them.
@@ -301,16 +269,20 @@ class Queues:
         changes = {key: value for key, value in changes.items() if key != "name"}
         host = self.find(name)
         if host is None:
-            self._settings(name, changes)  # refuse before anything is made
+            self.settings_for(name, changes)  # refuse before anything is made
             return self.create(name, changes)
         explicit = merged(host.explicit, changes)
-        settings = self._settings(name, explicit)
+        settings = self.settings_for(name, explicit)
         changes_allowed(host.settings, settings)
         host.explicit = explicit
-        policy = self._policy(name, settings, len(host.machine.partitions))
-        host.configure(settings, policy, self.clock.now_ms())
+        policy = self.policy_for(name, settings, len(host.machine.partitions))
+        now_ms = self.clock.now_ms()
+        host.configure(settings, policy, now_ms)
+        for subscriber in list(host.subscribers.values()):
+            if subscriber.joined and not subscriber.prefetch:
+                join(host, subscriber, now_ms)  # with the queue's prefetch, as it is now
         self._targets.clear()
-        self._note(name, settings)
+        self.note(name, settings)
         return host
 
     def delete(self, name: str) -> None:
@@ -345,16 +317,16 @@ class Queues:
         del self.hosts[host.name]
         self._targets.clear()
 
-    def _settings(self, name: str, explicit: dict[str, object]) -> QueueSettings:
+    def settings_for(self, name: str, explicit: dict[str, object]) -> QueueSettings:
         named = self.settings.named.get(name, {})
         return settings_of(name, self.settings.defaults, merged(named, explicit))
 
-    def _policy(self, name: str, settings: QueueSettings, partitions: int) -> Policy:
+    def policy_for(self, name: str, settings: QueueSettings, partitions: int) -> Policy:
         policy = policy_of(settings, names.is_dead_letter(name))
         policy.partitions = max(policy.partitions, partitions)
         return policy
 
-    def _note(self, name: str, settings: QueueSettings) -> None:
+    def note(self, name: str, settings: QueueSettings) -> None:
         """Remember what concerns topics which are not the queue's own."""
         if settings.sublevels:
             self.sublevels.add(name)
@@ -394,8 +366,3 @@ class Queues:
 
     def report(self, client_id: str, topic_filter: bytes, problem: str) -> None:
         log.warning("%r cannot resume %s: %s", client_id, topic_filter.decode(), problem)
-
-
-def _tree(settings: bytes) -> dict[str, object]:
-    tree: dict[str, object] = msgspec.json.decode(settings)
-    return tree

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from queuelake import names
+from queuelake.broker.queues.incoming import DIGITS_MAX
 from queuelake.broker.queues.membership import join, leave
 from queuelake.broker.queues.subscriber import Subscriber
 from queuelake.engine import commands as c
@@ -133,7 +134,7 @@ def _group(client_id: str, options: dict[str, str]) -> tuple[str, bool]:
 
 def _prefetch(options: dict[str, str]) -> int:
     text = options.get("prefetch", "0")
-    if not text.isdigit() or len(text) > 5 or int(text) > PREFETCH_MAX:
+    if not _is_number(text) or int(text) > PREFETCH_MAX:
         raise _refused("prefetch", text, f"1..{PREFETCH_MAX}")
     return int(text)
 
@@ -154,7 +155,7 @@ def _starts(queues: Queues, host: HostedQueue, options: dict[str, str]) -> list[
     if start in ("first", "last", "next"):
         return [_STARTS[start]]
     kind, _, number = start.rpartition("=")
-    if not number.isdigit() or len(number) > 18 or kind not in ("", "offset", "timestamp"):
+    if not _is_number(number) or kind not in ("", "offset", "timestamp"):
         raise _refused("x-stream-offset", start, "first, last, next, N, offset=N, timestamp=MS")
     if kind == "timestamp":
         with queues.store.view() as view:
@@ -163,6 +164,10 @@ def _starts(queues: Queues, host: HostedQueue, options: dict[str, str]) -> list[
                 for partition in host.machine.partitions
             ]
     return [max(1, int(number))]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
 def _refused(name: str, value: str, allowed: str) -> RefusedError:
