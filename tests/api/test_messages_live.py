@@ -210,10 +210,6 @@ def test_a_dead_letter_is_sent_back_over_a_restart(
     assert back["payload"] == letter["payload"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="broker/queues/rows.py _trim: returns without writing PARTITIONS when no chunk goes",
-)
 def test_one_of_several_in_a_chunk_does_not_come_back(
     fresh_broker: BrokerFactory, connect: Connect
 ) -> None:
@@ -337,7 +333,6 @@ def test_a_dead_letter_which_is_not_there_is_404(
     assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND")
 
 
-@pytest.mark.xfail(strict=True, reason="Queues.alerts is None: nobody makes the Webhooks")
 def test_a_dead_letter_alerts_the_webhook(rest: Rest, connect: Connect, name: str) -> None:
     """Acceptance 10, D26."""
     bodies: list[dict[str, Any]] = []

@@ -237,10 +237,6 @@ def test_a_group_is_deleted_with_what_only_it_needed(
     assert rest.queue(name, "/groups/idle", method="DELETE").status == 404
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="broker/queues/rows.py _trim: returns without writing PARTITIONS when no chunk goes",
-)
 def test_what_a_deleted_group_has_settled_does_not_come_back(
     fresh_broker: BrokerFactory, connect: Connect
 ) -> None:

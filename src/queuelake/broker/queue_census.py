@@ -49,7 +49,7 @@ class QueueCensus:
         for name in [name for name in depths if not queues.sleeping_id(name)]:
             del depths[name]
         if not self._turn:
-            self._turn = queues.names()
+            self._turn = queues.names().copy()
         with queues.store.view() as view:
             looked = 0
             while self._turn and looked < SLEEPERS_PER_SCRAPE:

@@ -131,7 +131,7 @@ class Queues:
         return 0 if name in self.hosts else self._ids.get(name, 0)
 
     def names(self) -> list[str]:
-        """Of all queues, sorted."""
+        """Of all queues, sorted; the list is kept, so it is not the caller's to change."""
         if self._sorted is None:
             self._sorted = sorted(set(self._ids) | set(self.hosts))
         return self._sorted
