@@ -177,6 +177,7 @@ class DeadLetter(QueueMessage, frozen=True, kw_only=True, rename="kebab"):
     dlq_original_id: str = ""
     dlq_group: str = ""
     dlq_reason: str = ""
+    dlq_reason_text: str = ""
     dlq_delivery_count: int = 0
     dlq_first_attempt: str = ""
     dlq_moved_at: str = ""

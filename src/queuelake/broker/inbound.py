@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DOLLAR: Final = 0x24
 
+_FULL: Final = (reasons.QUOTA_EXCEEDED, reasons.PACKET_TOO_LARGE)  # limits of a queue
+
 _PROBLEMS: Final = {
     reasons.NOT_AUTHORIZED: "not authorized to publish to this topic",
     reasons.QUOTA_EXCEEDED: "the queue of every subscriber is full",
@@ -183,11 +185,15 @@ def _answer_queue(connection: Connection, packet: Publish, reason: int, session:
         connection.metrics.publish_refused += 1
     if packet.qos == 0:
         return
+    if connection.version != V5:
+        if reason in _FULL:
+            # 3.1.1 cannot say no: without PUBACK the client sends again when it is back.
+            connection.close(reason, connection.delivery.queues.problem)
+            return
+        reason = 0
     kind = packets.PUBACK if packet.qos == 1 else packets.PUBREC
     if packet.qos == 2 and reason < 0x80:
         session.inbound.add(packet.packet_id)
-    if connection.version != V5:
-        reason = 0
     problem = connection.delivery.queues.problem if connection.request_problem else ""
     connection.answer(_refused(connection, kind, packet.packet_id, reason, problem), False)
 

@@ -119,6 +119,7 @@ def dispatch(state: QueueState, in_bulk: bool, effects: list[Effect]) -> None:
         dispatcher.run(group)
     state.more = dispatcher.more
     state.counters.delivered += dispatcher.delivered
+    state.counters.redelivered += dispatcher.redelivered
     for entry in dispatcher.expired:
         expire(state, entry, effects)
     for number in dispatcher.passed:

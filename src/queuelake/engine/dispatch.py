@@ -70,6 +70,7 @@ class Dispatcher:
         "expired",
         "more",
         "passed",
+        "redelivered",
     )
 
     def __init__(
@@ -87,6 +88,7 @@ class Dispatcher:
         self._effects: list[Effect] = effects
         self._is_loading: bool = False  # a lane of this group waits for the store
         self.delivered: int = 0
+        self.redelivered: int = 0
         self.more: bool = False  # stopped at its limit, not at the end
         self.expired: list[Entry] = []
         self.passed: set[int] = set()  # partitions with messages which did not match a pattern
@@ -282,6 +284,7 @@ class Dispatcher:
         attempt = lane.hand_out(entry, consumer, now_ms, policy.delivery_timeout_ms)
         consumer.held += 1
         self.delivered += 1
+        self.redelivered += 1 if attempt > 1 else 0
         if policy.key_inflight and entry.key:
             out = lane.out.get(entry.key, 0) + 1
             lane.out[entry.key] = out

@@ -58,7 +58,6 @@ def come_back(
     if reason:
         _bury(state, group, lane, held, reason, "", effects)
         return
-    state.counters.redelivered += 1
     lane.come_back(entry, held.attempt, held.first_ms, due_ms)
     line_up(state, lane, entry, due_ms)
 

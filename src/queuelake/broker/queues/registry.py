@@ -99,7 +99,8 @@ class Queues:
             for key, value in view.scan(api.QUEUES, b"", b"\xff" * 9):
                 record = queue_records.decode_queue(value)
                 self._ids[record.name] = int.from_bytes(key, "big")
-                if b"topics" in record.settings or b"sublevels" in record.settings:
+                own = b"topics" in record.settings or b"sublevels" in record.settings
+                if own or self.settings.defaults.sublevels:
                     self.note(record.name, self.settings_for(record.name, settings_tree(record)))
         for name in self.settings.named:
             if name in self._ids:
