@@ -65,6 +65,8 @@ class Group:
     def seal(self, next_chunk: int) -> int:
         """Turn what was collected into rows of the batch; returns the next free chunk id."""
         batch = self.batch
+        for participant in self.participants:  # it grows on the way
+            participant.prepare()
         for participant in self.participants:
             participant.write(batch)
         if self.messages:

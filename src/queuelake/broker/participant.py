@@ -25,6 +25,11 @@ class Participant:
         """Its turn: decide, and take part in the group being collected if something changed."""
 
     @abstractmethod
+    def prepare(self) -> None:
+        """The group is about to be sealed: decide what is left to decide. Others may be drawn in,
+        or changed: nobody writes before all have decided."""
+
+    @abstractmethod
     def write(self, batch: Batch) -> None:
         """The group is sealed: put what changed since the last one into it."""
 

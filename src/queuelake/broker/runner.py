@@ -349,8 +349,10 @@ class Runner:
             self._keep_state(group)
             retained.extend(group.retained)
             self.group.after.extend(group.after)
-            for participant in group.participants:
-                participant.rolled_back()
+        # Once each: one which was rolled back takes part in the next group already.
+        touched = {id(one): one for one in sealed.participants + collected.participants}
+        for participant in touched.values():
+            participant.rolled_back()
         for group in (sealed, collected):
             for connection in group.holders:
                 connection.fail_held()

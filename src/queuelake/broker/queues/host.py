@@ -306,11 +306,14 @@ class HostedQueue(Participant):
                 return
         self.queues.runner.want_turn(self)  # others have their turn first
 
+    def prepare(self) -> None:
+        if not self.is_deleted:
+            self._dispatch(DISPATCH, self.machine.now_ms)
+
     def write(self, batch: Batch) -> None:
         if self.is_deleted:
             return
         machine = self.machine
-        self._dispatch(DISPATCH, machine.now_ms)
         for number, partition in enumerate(machine.partitions):
             rows.write_partition(batch, self, partition, self.tails[number])
         for group in machine.groups.values():
@@ -348,8 +351,7 @@ class HostedQueue(Participant):
             self._deliver(effect, now_ms)
 
     def rolled_back(self) -> None:
-        if not self.is_deleted and self.group:
-            self.group = 0
+        if not self.is_deleted:
             reload(self)
 
     # Loading
