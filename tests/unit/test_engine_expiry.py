@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from queuelake.engine import commands as c
+from queuelake.engine.expiry import SOON_MAX, Expiry
+from queuelake.engine.message import Entry
 from tests.unit.engine_queue import DrivenQueue
 
 TTL_MS = 10_000
@@ -141,3 +144,65 @@ def test_a_dead_letter_which_expires_is_no_dead_letter_again() -> None:
     queue.publish(ttl_ms=500)
     queue.after(500)
     assert queue.dead == []
+
+
+# What was found in the store
+
+
+def stored_entry(queue: DrivenQueue, seq: int) -> Entry:
+    return queue.stored[(0, seq)]
+
+
+def test_an_entry_found_in_the_store_expires_when_its_time_is_over() -> None:
+    queue = DrivenQueue()
+    queue.publish_many(3)
+    entry = stored_entry(queue, 2)
+    entry.expires_ms = queue.now_ms + 500  # as if the machine had never heard of it
+    queue.apply(c.Expire([entry]))
+    assert queue.machine.depth() == 3
+    queue.now_ms += 500
+    queue.apply(c.Expire([entry]))
+    queue.apply(c.Expire([entry]))
+    assert queue.machine.depth() == 2
+    assert queue.machine.counters.expired == 1
+    queue.join()
+    assert queue.sequences() == [1, 3]
+
+
+def test_an_entry_found_in_the_store_which_somebody_holds_stays() -> None:
+    queue = DrivenQueue()
+    queue.join()
+    queue.publish()
+    queue.publish(ttl_ms=500)
+    assert queue.sequences() == [1, 2]
+    queue.now_ms += 500
+    queue.apply(c.Expire([stored_entry(queue, 2)]))
+    assert queue.machine.depth() == 2
+    assert queue.ack(2) == 0
+
+
+def test_what_there_is_no_room_to_remember_is_said() -> None:
+    found = Expiry()
+    for expires_ms in [100] * SOON_MAX + [400, 300, 500]:
+        found.added(Entry(0, 1, 0, 0, expires_ms), TTL_MS)
+    assert len(found.soon) == SOON_MAX
+    assert found.missed_ms == 300
+
+
+def test_a_held_message_which_expires_behind_others_is_not_forgotten() -> None:
+    queue = DrivenQueue()
+    queue.join()
+    queue.publish()
+    queue.publish(ttl_ms=500)
+    queue.dispatch()
+    queue.after(500)
+    assert queue.machine.expiry.missed_ms == queue.now_ms
+
+
+def test_a_queue_waits_for_what_expires_within_a_minute() -> None:
+    queue = DrivenQueue()
+    queue.publish(ttl_ms=120_000)
+    queue.after(1)
+    assert not queue.machine.is_waiting()
+    queue.after(60_000)
+    assert queue.machine.is_waiting()

@@ -10,6 +10,8 @@ from queuelake.broker.queues.compaction import Compaction
 from queuelake.broker.queues.expiring import NEVER, Sweep
 from queuelake.broker.queues.retention import Retention
 from queuelake.engine.upkeep import over_ms
+from queuelake.storage import api
+from queuelake.storage import queue_tables as t
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
@@ -50,7 +52,7 @@ class Maintenance:
         machine = self.machine
         if self._sweep.is_running or self._sweep.next_ms == 0 or not self._compaction.is_done():
             return 0
-        times = [self._sweep.due_ms()]
+        times = [self._sweep.due_ms(), self._ids_over_ms()]
         if machine.expiry.soon:
             times.append(machine.expiry.soon[0][0])
         for partition in machine.partitions:
@@ -63,3 +65,12 @@ class Maintenance:
         if machine.policy.is_stream:
             times.append(self._retention.due_ms() or NEVER)
         return min(times)
+
+    def _ids_over_ms(self) -> int:
+        """When the rows of all message ids may go."""
+        prefix = t.queue_key(self._host.id)
+        with self._host.queues.store.view() as view:
+            found = view.last_below(api.DEDUPE, prefix + b"\xff" * t.KEY_BYTES_MAX)
+        if found is None or not found[0].startswith(prefix):
+            return NEVER
+        return int.from_bytes(found[0][8:16], "big") + 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.engine import commands as c
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from queuelake.engine.partition import Partition
     from queuelake.storage.api import ReadTransaction
 
-CHUNKS_PER_TURN_MAX: Final = 200  # counted in one turn; and so many are forgotten at most
+CHUNKS_PER_TURN_MAX: Final = 200  # counted in one turn; and so often something is forgotten
+EXACT_MAX: Final = 1_000
+FOREVER_MS: Final = 1 << 62
 
 
 @final
@@ -93,7 +96,7 @@ class Retention:
             if not heads:
                 return
             chunk = self._oldest[heads[0][1]]
-            excess = self._excess(chunk, count, now_ms)
+            excess = self._excess(chunk, count, _second_ms(heads), now_ms)
             if excess <= 0:
                 return
             count -= self._forget(chunk, excess, now_ms)
@@ -113,8 +116,9 @@ class Retention:
         heapq.heapify(heads)
         return heads
 
-    def _excess(self, chunk: _Oldest, count: int, now_ms: int) -> int:
-        """How many messages at the beginning of this chunk have to go."""
+    def _excess(self, chunk: _Oldest, count: int, second_ms: int, now_ms: int) -> int:
+        """How many messages at the beginning of this chunk have to go, those of other partitions
+        not being older; where very many have to go, that is not looked at."""
         policy = self._machine.policy
         times = chunk.left()
         excess = 0
@@ -123,6 +127,8 @@ class Retention:
         if policy.retention_bytes and self._bytes > policy.retention_bytes:
             over = (self._bytes - policy.retention_bytes) / chunk.bytes_each
             excess = max(excess, math.ceil(over))
+        if 0 < excess <= EXACT_MAX:
+            excess = min(excess, max(1, bisect_right(times, second_ms)))
         if policy.retention_age_ms:
             old_ms = now_ms - policy.retention_age_ms
             young = [at for at, ts_ms in enumerate(times) if ts_ms > old_ms]
@@ -195,6 +201,11 @@ class Retention:
             counted.size += len(value)
             self._bytes += len(value)
         return chunks
+
+
+def _second_ms(heads: list[tuple[int, int]]) -> int:
+    """When the oldest message of all partitions but the first came."""
+    return min([head[0] for head in heads[1:3]], default=FOREVER_MS)
 
 
 def _chunk_bytes(view: ReadTransaction, queue_id: int, number: int, first: int) -> int:

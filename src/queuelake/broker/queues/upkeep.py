@@ -124,11 +124,10 @@ class QueueUpkeep:
         if host.ephemeral:
             return
         prefix = t.queue_key(host.id)
-        batch = self._queues.runner.group.batch
         with self._queues.store.view() as view:
             stop = t.dedupe_key(host.id, now_ms, 0)
             for key in view.scan_keys(api.DEDUPE, prefix, stop):
-                batch.delete(api.DEDUPE, key)
+                self._queues.runner.delete(api.DEDUPE, key)
 
     def _maintenance(self, host: HostedQueue, now_ms: int) -> Maintenance:
         found = self._maintained.get(host.id)
@@ -156,7 +155,11 @@ class QueueUpkeep:
     # Sleep
 
     def _sleep_if_idle(self, host: HostedQueue, now_ms: int) -> None:
-        if host.subscribers or host.group > self._queues.runner.durable:
+        is_answered = host.ephemeral and host.machine.counters.acked > 0
+        if host.subscribers and not is_answered:
+            host.active_ms = now_ms
+            return
+        if host.group > self._queues.runner.durable:
             return
         section = self._queues.settings
         if host.ephemeral:
