@@ -183,8 +183,8 @@ def test_an_entry_found_in_the_store_which_somebody_holds_stays() -> None:
 
 def test_what_there_is_no_room_to_remember_is_said() -> None:
     found = Expiry()
-    for expires_ms in [100] * SOON_MAX + [400, 300, 500]:
-        found.added(Entry(0, 1, 0, 0, expires_ms), TTL_MS)
+    for seq, expires_ms in enumerate([100] * SOON_MAX + [400, 300, 500], 1):
+        found.added(Entry(0, 1, 0, 0, expires_ms, seq=seq), TTL_MS)
     assert len(found.soon) == SOON_MAX
     assert found.missed_ms == 300
 
