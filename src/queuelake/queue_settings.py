@@ -162,6 +162,18 @@ def settings_of(
     return configured(base, explicit, name) if explicit else base
 
 
+def settings_without_defaults(name: str, explicit: Mapping[str, object]) -> QueueSettings:
+    """For a queue which was made under other defaults, over which its own tree makes no sense now:
+    that tree over the built-in ones, or at least its type, which decides what is kept."""
+    try:
+        return settings_of(name, QueueSettings(), explicit)
+    except BadQueueSettingsError:
+        kind: Literal["classic", "stream"] = "classic"
+        if explicit.get("type") == "stream":
+            kind = "stream"
+        return msgspec.structs.replace(base_of(name, QueueSettings()), type=kind)
+
+
 def base_of(name: str, defaults: QueueSettings) -> QueueSettings:
     """What lies below a queue's own tree."""
     # Dead letters and replies are few: one partition keeps them in order.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from queuelake.queue_settings import Performance, QueueSettings
+from queuelake.queue_settings import Performance, QueueSettings, RetryPolicy
 from queuelake.settings import Queues, Settings
+from queuelake.storage import api
 from tests.harness import packets as p
 from tests.simulation.node import RETRY_MS, Node, Peer
 
@@ -91,3 +92,121 @@ def test_a_dead_letter_which_a_seal_makes_is_in_that_commit() -> None:
     node.crash()
     assert depth(node, "tasks") == 2
     assert depth(node, "dlq/tasks") == 3
+
+
+def deliveries(peer: Peer) -> list[p.Packet]:
+    return [one for one in peer.take_all() if one.type == p.PUBLISH]
+
+
+def test_time_goes_on_when_a_stored_queue_contradicts_the_configuration() -> None:
+    node = Node()
+    node.broker.queues.configure(
+        "odd", {"type": "stream", "retry_policy": {"initial_backoff": "2m"}}
+    )
+    node.work()
+    node._settings = settings(retry_policy=RetryPolicy(max_backoff="1m"))
+    node.crash()
+    consumer, publisher = node.client("consumer"), node.client("publisher")
+    join(node, consumer, "$queue/tasks")
+    node.pass_time(3000)
+    send(publisher, "$queue/tasks", b"later", delay_ms="500")
+    send(publisher, "$queue/odd")
+    node.work()
+    assert codes(publisher) == [0, 0]
+    host = node.broker.queues.get("odd")
+    assert host.settings.type == "stream"
+    assert host.settings.retry_policy.initial_backoff == "2m"
+    node.pass_time(3000)
+    assert consumer.payloads() == [b"later"]
+
+
+def test_a_silent_consumer_which_hangs_up_is_forgotten() -> None:
+    node = Node(settings(partitions=1))
+    consumer, publisher = node.client("consumer"), node.client("publisher")
+    join(node, consumer, "$queue/tasks")
+    send(publisher, "$queue/tasks", b"1")
+    node.work()
+    node.pass_time(35_000)
+    consumer.hang_up()
+    assert not node.broker.queues.get("tasks").subscribers
+
+
+def test_a_dead_letter_finds_its_queue_when_there_may_be_no_more_queues() -> None:
+    node = Node(Settings(queues=Queues(queues_max=1)))
+    consumer, publisher = node.client("consumer"), node.client("publisher")
+    join(node, consumer, "$queue/tasks")
+    send(publisher, "$queue/tasks", b"1")
+    node.work()
+    (delivery,) = deliveries(consumer)
+    send(consumer, "$queue/tasks/$reject", message_id=message_id(delivery))
+    node.work()
+    assert codes(consumer) == [0]
+    assert depth(node, "tasks") == 0
+    assert depth(node, "dlq/tasks") == 1
+
+
+def test_replies_are_limited_as_queues_are() -> None:
+    node = Node(Settings(queues=Queues(queues_max=2, response_ttl_s=60)))
+    publisher = node.client("publisher")
+    for number in range(3):
+        send(publisher, f"$queue/responses/{number}")
+    node.work()
+    assert codes(publisher) == [0, 0, 0x97]
+    node.pass_time(62_000)
+    send(publisher, "$queue/responses/3")
+    node.work()
+    assert codes(publisher) == [0]
+
+
+def test_no_two_delayed_messages_have_one_number() -> None:
+    node = Node()
+    queues = node.broker.queues
+    first = queues.new_number()
+    queues._last_number += (1 << 20) - 1
+    assert queues.new_number() != first
+
+
+def test_messages_are_delayed_after_thousands_of_starts() -> None:
+    node = Node()
+    node.store.tables[api.META][b"epoch"] = b"5000"
+    node.crash()
+    publisher = node.client("publisher")
+    send(publisher, "$queue/tasks", b"later", delay_ms="500")
+    node.work()
+    assert codes(publisher) == [0]
+
+
+def test_a_purge_deletes_delayed_messages_which_are_being_stored() -> None:
+    node = Node()
+    publisher = node.client("publisher")
+    send(publisher, "$queue/tasks", b"later", delay_ms="5000")
+    node.loop.run_until_idle()
+    assert node.committer.is_busy()
+    assert node.broker.queues.get("tasks").purge(node.broker.clock.now_ms()) == 1
+    node.work()
+    assert not node.store.tables[api.DELAYED]
+
+
+def test_a_message_which_was_delayed_for_hours_may_be_retried() -> None:
+    node = Node(settings(partitions=1))
+    consumer, publisher = node.client("consumer"), node.client("publisher")
+    join(node, consumer, "$queue/tasks")
+    send(publisher, "$queue/tasks", b"1", delay_ms=str(4 * 3_600_000))
+    node.work()
+    node.pass_time(4 * 3_600_000 + 1000)
+    (delivery,) = deliveries(consumer)
+    send(consumer, "$queue/tasks/$nack", message_id=message_id(delivery))
+    node.work()
+    assert consumer.payloads() == [b"1"]
+
+
+def test_a_new_queue_takes_its_messages_from_the_one_above() -> None:
+    node = Node()
+    publisher = node.client("publisher")
+    node.broker.queues.configure("tasks", {"sublevels": True})
+    send(publisher, "$queue/tasks/image")
+    node.work()
+    node.broker.queues.configure("tasks/image", {})
+    send(publisher, "$queue/tasks/image")
+    node.work()
+    assert depth(node, "tasks/image") == 1

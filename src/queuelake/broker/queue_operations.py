@@ -40,12 +40,7 @@ from queuelake.control_queues import (
 from queuelake.engine import commands as c
 from queuelake.engine.groups import Group
 from queuelake.errors import NotFoundError, RefusedError, StorageError
-from queuelake.queue_settings import (
-    QueueSettings,
-    merged,
-    read_changes,
-    settings_of,
-)
+from queuelake.queue_settings import merged, read_changes
 from queuelake.storage.chunk import Record
 
 Operation = Callable[[dict[str, object]], object | Awaitable[object]]
@@ -112,7 +107,7 @@ class QueueOperations:
         if sleeper is None:
             return None
         explicit = msgspec.json.decode(sleeper.record.settings, type=dict[str, object])
-        settings = self._settings(name, explicit)
+        settings = self._queues.stored_settings(name, explicit)
         return QueueSummary(
             names.address(name),
             sleeper.record.partitions,
@@ -121,10 +116,6 @@ class QueueOperations:
             depth=sleeper.depth,
             groups=sleeper.groups,
         )
-
-    def _settings(self, name: str, explicit: dict[str, object]) -> QueueSettings:
-        section = self._queues.settings
-        return settings_of(name, section.defaults, self._configured(name, explicit))
 
     def _configured(self, name: str, explicit: dict[str, object]) -> dict[str, object]:
         """What the configuration file and requests said about this queue."""

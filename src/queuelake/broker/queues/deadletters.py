@@ -28,7 +28,7 @@ def bury(host: HostedQueue, effect: DeadLetter, record: Record, now_ms: int) -> 
     queues = host.queues
     queue = queues.find(name)
     if queue is None:
-        queue = queues.create(name, {})
+        queue = queues.create(name, {}, True)
     entry = effect.entry
     message_id = record.message_id or host.id_prefixes[entry.partition] + b"%d" % entry.seq
     copy = dead_record(record, effect, host.topic, message_id, now_ms)

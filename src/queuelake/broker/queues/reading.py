@@ -67,9 +67,10 @@ def rank_stored(host: HostedQueue, group: str, now_ms: int) -> None:
 
 def delete_delayed_rows(host: HostedQueue) -> None:
     """Messages which were to come later will not."""
-    batch = host.queues.runner.group.batch
+    runner = host.queues.runner
+    batch = runner.group.batch
     prefix = t.queue_key(host.id)
-    for key in list(batch.tables[api.DELAYED]):
+    for key in runner.committing(api.DELAYED) + list(batch.tables[api.DELAYED]):
         if key.startswith(prefix):
             batch.delete(api.DELAYED, key)
     with host.queues.store.view() as view:

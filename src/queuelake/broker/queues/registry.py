@@ -27,10 +27,12 @@ from queuelake.errors import NotFoundError, RefusedError
 from queuelake.protocol import reasons
 from queuelake.protocol.message import Message
 from queuelake.queue_settings import (
+    BadQueueSettingsError,
     QueueSettings,
     changes_allowed,
     merged,
     settings_of,
+    settings_without_defaults,
 )
 from queuelake.settings import Queues as QueuesSection
 from queuelake.storage import api, queue_records
@@ -52,6 +54,7 @@ class Queues:
         "_ids",
         "_last_id",
         "_last_number",
+        "_replies",
         "_sorted",
         "_targets",
         "alerts",
@@ -86,6 +89,7 @@ class Queues:
         self._ids: dict[str, int] = {}  # of all queues in the store
         self._last_id: int = 0
         self._last_number: int = 0
+        self._replies: int = 0  # queues which live in memory only
         self.durable: bool = False  # whether what the last publish did is part of a commit
         self.problem: str = ""  # in words, why the last publish was refused
         self._sorted: list[str] | None = None  # all names, when somebody asked for them
@@ -95,13 +99,15 @@ class Queues:
     def load(self, first_id: int) -> None:
         """Learn which queues there are; ids from `first_id` on were never used."""
         self._last_id = first_id
+        # Of 64 bits, 24 for the start and 40 for what comes after it.
+        self._last_number = first_id >> 32 << 40
         with self.store.view() as view:
             for key, value in view.scan(api.QUEUES, b"", b"\xff" * 9):
                 record = queue_records.decode_queue(value)
                 self._ids[record.name] = int.from_bytes(key, "big")
                 own = b"topics" in record.settings or b"sublevels" in record.settings
                 if own or self.settings.defaults.sublevels:
-                    self.note(record.name, self.settings_for(record.name, settings_tree(record)))
+                    self.note(record.name, self.stored_settings(record.name, settings_tree(record)))
         for name in self.settings.named:
             if name in self._ids:
                 host = self.find(name)
@@ -217,14 +223,20 @@ class Queues:
 
     # Making and changing them
 
-    def create(self, name: str, explicit: dict[str, object]) -> HostedQueue:
-        if len(self._ids) >= self.settings.queues_max and not names.is_response(name):
+    def create(self, name: str, explicit: dict[str, object], needed: bool = False) -> HostedQueue:
+        """Make a queue. `needed`: messages which are here already have no other place to go.
+
+        Raises:
+            RefusedError: there are too many, or it cannot have these settings.
+        """
+        ephemeral = names.is_response(name)
+        count = self._replies if ephemeral else len(self._ids)
+        if count >= self.settings.queues_max and not needed:
             limit = self.settings.queues_max
             problem = f"there are {limit} of {limit} queues; {names.address(name)!r} is refused"
             raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
         settings = self.settings_for(name, explicit)
         self._last_id += 1
-        ephemeral = names.is_response(name)
         host = HostedQueue(
             self,
             self._last_id,
@@ -237,7 +249,11 @@ class Queues:
         )
         self.hosts[name] = host
         self._sorted = None
-        if not ephemeral:
+        if self.sublevels:
+            self._targets.clear()  # its name may have belonged to one above it
+        if ephemeral:
+            self._replies += 1
+        else:
             self._ids[name] = host.id
             host.changed()
         self.note(name, settings)
@@ -250,7 +266,7 @@ class Queues:
         assert value is not None, f"{name!r} is known and not stored"
         record = queue_records.decode_queue(value)
         explicit = settings_tree(record)
-        settings = self.settings_for(name, explicit)
+        settings = self.stored_settings(name, explicit)
         policy = self.policy_for(name, settings, record.partitions)
         host = HostedQueue(
             self, queue_id, name, settings, explicit, policy, record.created_ms, False
@@ -301,6 +317,8 @@ class Queues:
         self._targets.clear()
         self._unbind(name)
         self.sublevels.discard(name)
+        if host.ephemeral:
+            self._replies -= 1
         if self._ids.pop(name, 0):
             self._drop(host.id)
 
@@ -321,6 +339,16 @@ class Queues:
     def settings_for(self, name: str, explicit: dict[str, object]) -> QueueSettings:
         named = self.settings.named.get(name, {})
         return settings_of(name, self.settings.defaults, merged(named, explicit))
+
+    def stored_settings(self, name: str, explicit: dict[str, object]) -> QueueSettings:
+        """As `settings_for`, of a queue which is there: it is too late to refuse them."""
+        try:
+            return self.settings_for(name, explicit)
+        except BadQueueSettingsError as error:
+            address = names.address(name)
+            log.error("%s does not fit the configuration, its defaults are off: %s", address, error)
+            own = merged(self.settings.named.get(name, {}), explicit)
+            return settings_without_defaults(name, own)
 
     def policy_for(self, name: str, settings: QueueSettings, partitions: int) -> Policy:
         policy = policy_of(settings, names.is_dead_letter(name))
@@ -360,7 +388,7 @@ class Queues:
     def new_number(self) -> int:
         """Tells delayed messages of one moment apart, over restarts too."""
         self._last_number += 1
-        return self._last_id << 20 | self._last_number & 0xFFFFF
+        return self._last_number
 
     def capture(self, name: str, message: Message) -> int:
         return capture(self, name, message)

@@ -85,7 +85,7 @@ def client_left(queues: Queues, session: Session) -> None:
     """Everything the client held goes back to its queues."""
     now_ms = queues.clock.now_ms()
     for subscriber in session.consumers:
-        if subscriber.joined:
+        if subscriber.joined or subscriber.lost:
             leave(subscriber.host, subscriber, True, now_ms)
     session.consumers.clear()
 

@@ -64,11 +64,13 @@ class QueueUpkeep:
                     self._tend(host, now_ms, whole_second)
             except Exception:  # a bug in one queue must not stop the time of all others
                 log.exception("upkeep of %r", host.name)
-        self._work_a_slice()
-        if whole_second:
-            self._sweep_deleted()
-            self._wake(now_ms)
-        self._timers.arm(now_ms + 1, self._turn)
+        try:
+            self._work_a_slice()
+            if whole_second:
+                self._sweep_deleted()
+                self._wake(now_ms)
+        finally:  # whatever was wrong, time goes on
+            self._timers.arm(now_ms + 1, self._turn)
 
     def _tend(self, host: HostedQueue, now_ms: int, whole_second: bool) -> None:
         if host.machine.delayed:
@@ -94,6 +96,7 @@ class QueueUpkeep:
             if host.is_released(delayed.due_ms, delayed.number):
                 continue  # in a commit which is under way
             record = delayed.record
+            record.ts_ms = now_ms  # it is as old as others see it: times of a partition never fall
             host.enqueue(record, delayed.partition, b"", c.DUE, now_ms)
             delete_delayed(batch, host.id, delayed)
 
@@ -192,7 +195,10 @@ class QueueUpkeep:
             else:
                 return
             if self._queues.sleeping_id(name):
-                self._queues.find(name)
+                try:
+                    self._queues.find(name)
+                except Exception:  # nor may one which cannot wake keep others asleep
+                    log.exception("waking %r", name)
 
     def _sweep_deleted(self) -> None:
         """What is left of queues which were deleted goes a part at a time."""
