@@ -28,6 +28,10 @@ class Consumer:
     """Where deliveries come from, and where their outcome is told."""
 
     @abstractmethod
+    def is_out(self, delivery: Delivery) -> bool:
+        """Whether the queue still means it: it may have timed out or been settled meanwhile."""
+
+    @abstractmethod
     def frame(self, delivery: Delivery, packet_id: bytes, now_ms: int) -> bytes:
         """The PUBLISH for this delivery."""
 
@@ -81,20 +85,22 @@ class Deliveries:
         if room <= 0:
             return
         waiting = self._waiting
-        if room < len(waiting):
-            self._waiting = waiting[room:]
-            waiting = waiting[:room]
-        else:
-            self._waiting = []
+        self._waiting = []
         limit = session.packet_size_max
         inflight = self.inflight
-        for delivery in waiting:
+        for at, delivery in enumerate(waiting):
+            if room == 0:
+                self._waiting = waiting[at:] + self._waiting
+                break
+            if not delivery.consumer.is_out(delivery):
+                continue
             packet_id = self._free_id()
             frame = delivery.consumer.frame(delivery, PACKET_IDS[packet_id], now_ms)
             if limit and len(frame) > limit:
                 delivery.consumer.undeliverable(delivery, len(frame))
                 continue
             inflight[packet_id] = delivery
+            room -= 1
             qos = delivery.qos
             sent[qos] = sent[qos] + 1
             out.append(frame)

@@ -76,6 +76,11 @@ class Group:
             for number in range(first, first + count):
                 self.lanes[number].owner = consumer
 
+    def is_out(self, number: int, seq: int, attempt: int) -> bool:
+        """Whether this attempt at a message is in the hands of a consumer."""
+        held = self.lanes[number].held.get(seq)
+        return held is not None and held.attempt == attempt
+
     def settle(self, lane: Lane, seq: int) -> None:
         lane.settle(seq)
         self.unsettled -= 1

@@ -17,6 +17,7 @@ from queuelake.broker.participant import Participant
 from queuelake.broker.queues import reading, rows
 from queuelake.broker.queues.deadletters import bury
 from queuelake.broker.queues.delivered_ids import DeliveredIds
+from queuelake.broker.queues.membership import withdraw
 from queuelake.broker.queues.rates import Rates
 from queuelake.broker.queues.reloading import reload
 from queuelake.broker.queues.subscriber import Subscriber
@@ -226,8 +227,9 @@ class HostedQueue(Participant):
         entry = effect.entry
         record = self.record(entry.partition, entry.seq)
         if record is None:
-            log.error("%s: message %d:%d is missing", self.name, entry.partition, entry.seq)
-            return
+            if effect.group.is_out(entry.partition, entry.seq, effect.attempt):
+                log.error("%s: message %d:%d is missing", self.name, entry.partition, entry.seq)
+            return  # settled before it left, as an earlier delivery to the same consumer
         qos = (
             record.qos if record.qos < subscriber.subscription.qos else subscriber.subscription.qos
         )
@@ -257,11 +259,13 @@ class HostedQueue(Participant):
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
         machine = self.machine
-        before = machine.counters.expired
+        before, timed_out = machine.counters.expired, machine.counters.timed_out
         was_waiting = machine.is_waiting()
         effects = machine.apply(self.meta(now_ms), c.Tick())
         if effects:
             self._perform(effects, now_ms)
+        if machine.counters.timed_out != timed_out:
+            withdraw(self)
         if was_waiting or effects or machine.counters.expired != before:
             self.changed()
         if len(machine.groups) != len(self._group_ids):

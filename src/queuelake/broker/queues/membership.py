@@ -42,3 +42,14 @@ def leave(host: HostedQueue, subscriber: Subscriber, gone: bool, now_ms: int) ->
     if not gone:
         for delivery in unsent:
             host.settle(subscriber, delivery, c.NACK, "")
+
+
+def withdraw(host: HostedQueue) -> None:
+    """Deliveries which timed out before they left are not kept for a client which may never take
+    them."""
+    for subscriber in host.subscribers.values():
+        deliveries = subscriber.session.deliveries
+        if deliveries is not None and deliveries.has_waiting():
+            for delivery in deliveries.forget(subscriber):
+                if subscriber.is_out(delivery):
+                    deliveries.add(delivery)

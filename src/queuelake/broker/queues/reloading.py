@@ -39,7 +39,7 @@ def reload(host: HostedQueue) -> None:
     else:
         record = queue_records.decode_queue(value)
         host.explicit = settings_tree(record)
-        settings = queues.settings_for(host.name, host.explicit)
+        settings = queues.stored_settings(host.name, host.explicit)
         if settings != host.settings:
             host.settings = settings
             queues.note(host.name, settings)
@@ -47,6 +47,9 @@ def reload(host: HostedQueue) -> None:
         host.restore(read_machine(host, policy, record))
         host.record_dirty = False
     for subscriber in list(host.subscribers.values()):
+        deliveries = subscriber.session.deliveries
+        if deliveries is not None:
+            deliveries.forget(subscriber)
         if not subscriber.lost:
             join(host, subscriber, now_ms)
     host.changed()

@@ -80,6 +80,12 @@ class Subscriber(Consumer):
             deliveries = self.session.deliveries = Deliveries()
         deliveries.add(delivery)
 
+    def is_out(self, delivery: Delivery) -> bool:
+        group = self.host.machine.groups.get(self.group)
+        if group is None:
+            return False
+        return group.is_out(delivery.partition, delivery.record.seq, delivery.attempt)
+
     def frame(self, delivery: Delivery, packet_id: bytes, now_ms: int) -> bytes:
         record = delivery.record
         first = FIRST_BYTE | delivery.qos << 1
