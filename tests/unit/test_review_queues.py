@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from queuelake.broker.queue_operations import QueueOperations
+from queuelake.broker.redrive import redrive
 from queuelake.queue_settings import Performance, QueueSettings, RetryPolicy
 from queuelake.settings import Queues, Settings
 from queuelake.storage import api
@@ -210,3 +212,74 @@ def test_a_new_queue_takes_its_messages_from_the_one_above() -> None:
     send(publisher, "$queue/tasks/image")
     node.work()
     assert depth(node, "tasks/image") == 1
+
+
+def test_a_chunk_which_cannot_be_read_stops_its_own_queue_and_only_while_it_cannot() -> None:
+    node = Node(settings(partitions=1))
+    publisher = node.client("publisher")
+    send(publisher, "$queue/broken", b"1")
+    node.work()
+    node.crash()
+    chunks = node.store.tables[api.CHUNKS]
+    (key,) = chunks
+    whole = chunks[key]
+    chunks[key] = whole[:-3]
+    consumer, publisher = node.client("consumer"), node.client("publisher")
+    consumer.transport.send(p.subscribe(1, [("$queue/broken", 1)]))
+    node.work()
+    send(publisher, "$queue/tasks", b"2")
+    node.work()
+    assert codes(publisher) == [0]
+    assert depth(node, "tasks") == 1
+    chunks[key] = whole
+    node.pass_time(2000)
+    assert consumer.payloads() == [b"1"]
+
+
+def test_replies_which_are_settled_leave_memory() -> None:
+    node = Node()
+    requester, worker = node.client("requester"), node.client("worker")
+    join(node, requester, "$queue/responses/1", ack_mode="puback")
+    for number in range(50):
+        send(worker, "$queue/responses/1", b"reply", message_id=str(number))
+        node.work()
+        (delivery,) = deliveries(requester)
+        requester.acknowledge(p.PUBACK, delivery.packet_id)
+    node.pass_time(1100)
+    host = node.broker.queues.get("responses/1")
+    (tail,) = host.tails
+    assert not tail.records
+    assert not tail.pending
+    assert not host.machine.ids.added
+
+
+def test_a_refused_subscription_leaves_the_former_one_in_the_store() -> None:
+    node = Node()
+    consumer = node.client("consumer")
+    assert join(node, consumer, "$queue/tasks") == 1
+    assert join(node, consumer, "$queue/tasks", qos=0) == 0x80
+    node.crash()
+    consumer, publisher = node.client("consumer"), node.client("publisher")
+    assert consumer.session_present
+    send(publisher, "$queue/tasks", b"1")
+    node.work()
+    assert consumer.payloads() == [b"1"]
+
+
+def test_dead_letters_whose_story_is_made_up_are_shown_and_redriven() -> None:
+    node = Node(settings(partitions=1))
+    publisher = node.client("publisher")
+    send(publisher, "$queue/tasks", b"1")
+    send(
+        publisher,
+        "$queue/dlq/tasks",
+        b"2",
+        dlq_original_queue="$queue/tasks",
+        dlq_delivery_count="many",
+        dlq_original_partition="first",
+    )
+    node.work()
+    page = QueueOperations(node.broker.queues).dead_letters({"name": "tasks"})
+    assert [one.dlq_delivery_count for one in page.messages] == [0]
+    host = node.broker.queues.get("tasks")
+    assert redrive(host, page.messages[0].id, node.broker.clock.now_ms()).partition == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
@@ -15,6 +16,8 @@ from queuelake.storage.queue_rows import ROW_ENTRIES_MAX, ChunkWriter, RowEntrie
 
 if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
+
+log = logging.getLogger("queuelake.runner")
 
 
 @final
@@ -66,7 +69,10 @@ class Group:
         """Turn what was collected into rows of the batch; returns the next free chunk id."""
         batch = self.batch
         for participant in self.participants:  # it grows on the way
-            participant.prepare()
+            try:
+                participant.prepare()
+            except Exception:  # what one cannot read must not stop what others have to write
+                log.exception("before a commit")
         for participant in self.participants:
             participant.write(batch)
         if self.messages:

@@ -147,8 +147,11 @@ def shown_dead_letter(
         return None
     fields = _fields(letters, number, record, own)
     fields["id"] = f"{letters.id_prefixes[number].decode()}{record.seq}"
-    known = {name: value for name, value in story.items() if name in _STORY}
-    return msgspec.convert(fields | known, DeadLetter, strict=False)
+    known: dict[str, object] = {name: value for name, value in story.items() if name in _STORY}
+    # Who publishes to a dead-letter queue may write what he likes.
+    count = story.get("dlq-delivery-count", "")
+    known["dlq-delivery-count"] = int(count) if re.fullmatch("[0-9]{1,9}", count) else 0
+    return msgspec.convert(fields | known, DeadLetter)
 
 
 def _fields(

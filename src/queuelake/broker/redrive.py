@@ -47,9 +47,10 @@ def redrive(host: HostedQueue, message_id: str, now_ms: int) -> Redriven:
 
 
 def _partition(host: HostedQueue, story: dict[str, str], dead: Record) -> int:
-    number = int(story.get("dlq-original-partition", "-1"))
-    if 0 <= number < len(host.machine.partitions):
-        return number
+    number = story.get("dlq-original-partition", "")
+    # Who publishes to a dead-letter queue may write what he likes.
+    if number.isdecimal() and len(number) < 5 and int(number) < len(host.machine.partitions):
+        return int(number)
     return host.queues.partition_for(host, dead.key)  # the queue was made anew meanwhile
 
 

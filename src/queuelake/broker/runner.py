@@ -329,7 +329,10 @@ class Runner:
         if group.participants:
             now_ms = self._clock.now_ms()
             for participant in group.participants:
-                participant.stored(now_ms)
+                try:
+                    participant.stored(now_ms)
+                except Exception:  # as in `_act`
+                    log.exception("after a commit")
         for action in group.after:
             action()
 
@@ -356,7 +359,10 @@ class Runner:
         # Once each: one which was rolled back takes part in the next group already.
         touched = {id(one): one for one in sealed.participants + collected.participants}
         for participant in touched.values():
-            participant.rolled_back()
+            try:
+                participant.rolled_back()
+            except Exception:  # as in `_act`
+                log.exception("after a failed commit")
         for group in (sealed, collected):
             for connection in group.holders:
                 connection.fail_held()

@@ -217,22 +217,28 @@ class Sessions:
         """Add or replace a subscription; tells whether it is new."""
         is_new = item.topic_filter not in session.subscriptions
         subscription = self._subscribe(session, item, subscription_id, user)
-        if session.persistent:
-            self._runner.put(
-                api.SUBSCRIPTIONS,
-                records.subscription_key(session.id, item.topic_filter),
-                records.encode(
-                    records.SubscriptionRecord(
-                        item.topic_filter,
-                        item.qos,
-                        item.no_local,
-                        item.retain_as_published,
-                        subscription_id,
-                        subscription.user,
-                    )
-                ),
-            )
+        self._save_subscription(item.topic_filter, subscription)
         return subscription, is_new
+
+    def put_back(self, subscription: Subscription) -> None:
+        """Another to the same queue was refused: this one stays."""
+        topic_filter = subscription.topic_filter
+        subscription.session.subscriptions[topic_filter] = subscription
+        self._save_subscription(topic_filter, subscription)
+
+    def _save_subscription(self, topic_filter: bytes, subscription: Subscription) -> None:
+        session = subscription.session
+        if session.persistent:
+            record = records.SubscriptionRecord(
+                topic_filter,
+                subscription.qos,
+                subscription.no_local,
+                subscription.retain_as_published,
+                subscription.subscription_id,
+                subscription.user,
+            )
+            key = records.subscription_key(session.id, topic_filter)
+            self._runner.put(api.SUBSCRIPTIONS, key, records.encode(record))
 
     def _subscribe(
         self,

@@ -75,7 +75,7 @@ def _join(
         if former is None:
             broker.sessions.unsubscribe(session, item.topic_filter)
         else:
-            session.subscriptions[item.topic_filter] = former
+            broker.sessions.put_back(former)
         reason = error.reason_code
         if reason == reasons.IMPLEMENTATION_SPECIFIC_ERROR or connection.version != V5:
             return (reason if connection.version == V5 else 0x80), str(error)

@@ -209,7 +209,13 @@ def _costs(records: list[Record]) -> list[int]:
 
 
 def chunk_range(value: bytes) -> tuple[int, int]:
-    """First and last sequence in a chunk; its first bytes are enough."""
+    """First and last sequence in a chunk; its first bytes are enough.
+
+    Raises:
+        StorageError: this is no chunk.
+    """
+    if len(value) < HEAD_BYTES:
+        raise StorageError(f"chunk of {len(value)} bytes is shorter than its head")
     first, count = struct.unpack_from("<QI", value)
     return first, first + count - 1
 

@@ -30,8 +30,12 @@ def find_record(host: HostedQueue, number: int, seq: int) -> Record | None:
 
 def load_entries(host: HostedQueue, number: int, first: int, now_ms: int) -> None:
     """What the machine asked for."""
-    with host.queues.store.view() as view:
-        records = t.read_chunk_at(view, host.id, number, first)
+    try:
+        with host.queues.store.view() as view:
+            records = t.read_chunk_at(view, host.id, number, first)
+    except Exception:
+        host.machine.apply(host.meta(now_ms), c.Loaded(number, first, []))  # it may ask again
+        raise
     tail = host.tails[number]
     if records:
         tail.cached(records)
@@ -63,6 +67,16 @@ def rank_stored(host: HostedQueue, group: str, now_ms: int) -> None:
             if record.seq >= seq and record.priority != PRIORITY_DEFAULT:
                 entries.append(rows.entry_of(record, number, host.topic))
         host.machine.apply(host.meta(now_ms), c.Ranked(group, number, entries))
+
+
+def forget_settled(host: HostedQueue) -> None:
+    """Nothing is trimmed of a queue which lives in memory only: what nobody needs goes here."""
+    host.machine.ids.added.clear()
+    for partition in host.machine.partitions:
+        upto, tail = partition.gone.upto, host.tails[partition.number]
+        if tail.pending and tail.pending[0].seq <= upto:
+            tail.pending = [one for one in tail.pending if one.seq > upto]
+            tail.records = {one.seq: one for one in tail.pending}
 
 
 def delete_delayed_rows(host: HostedQueue) -> None:

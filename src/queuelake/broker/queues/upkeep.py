@@ -24,6 +24,7 @@ from queuelake.broker.queues.expiring import NEVER
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.maintenance import Maintenance
 from queuelake.broker.queues.membership import join, leave
+from queuelake.broker.queues.reading import forget_settled
 from queuelake.broker.queues.registry import SWEEP_ROWS, Queues
 from queuelake.engine import commands as c
 from queuelake.storage import api
@@ -80,6 +81,8 @@ class QueueUpkeep:
             return
         host.rates.sample(now_ms, host.machine.counters)
         host.tidy()
+        if host.ephemeral:
+            forget_settled(host)
         self._watch_consumers(host, now_ms)
         self._work.extend(self._maintenance(host, now_ms).tend(now_ms))
         if now_ms >= host.next_forget_ms:
