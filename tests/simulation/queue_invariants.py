@@ -93,7 +93,8 @@ def _check_what_the_store_is_told(lane: Lane, found: dict[str, list[int]]) -> No
     assert lane.horizon <= lane.next
     assert not [seq for seq in lane.unseen if seq < lane.horizon]
     assert not [seq for seq in lane.tallies if seq in lane.settled], "a tally of what is settled"
-    assert lane.dirty or max(lane.claimed, lane.claiming) >= lane.horizon
+    known = max(lane.claimed, lane.claiming, lane.settled.upto + 1)
+    assert lane.dirty or known >= lane.horizon
     for seq in lane.unseen:
         assert seq in found["aside"] or seq in found["ranked"], f"{seq} is in no line"
 
