@@ -283,3 +283,33 @@ def test_dead_letters_whose_story_is_made_up_are_shown_and_redriven() -> None:
     assert [one.dlq_delivery_count for one in page.messages] == [0]
     host = node.broker.queues.get("tasks")
     assert redrive(host, page.messages[0].id, node.broker.clock.now_ms()).partition == 0
+
+
+def test_a_dead_letter_which_is_too_large_for_its_consumer_is_not_offered_without_end() -> None:
+    node = Node()
+    publisher = node.client("publisher")
+    send(publisher, "$queue/dlq/tasks", bytes(1000))
+    node.work()
+    consumer = Peer(node, "consumer", 5)
+    consumer.transport.send(p.connect("consumer", properties={"maximum_packet_size": 200}))
+    node.work()
+    consumer.transport.send(p.subscribe(1, [("$queue/dlq/tasks", 1)]))
+    node.work()
+    node.pass_time(1000)
+    assert node.broker.queues.get("dlq/tasks").machine.counters.delivered == 1
+    node.pass_time(6000)
+    assert node.broker.queues.get("dlq/tasks").machine.counters.delivered == 2
+
+
+def test_a_group_begins_where_it_was_told_though_the_first_commit_failed() -> None:
+    node = Node(settings(partitions=1))
+    consumer, publisher = node.client("consumer"), node.client("publisher")
+    send(publisher, "$queue/tasks", b"old")
+    node.work()
+    latest: p.Properties = {"user_property": [("group-start", "latest")]}
+    consumer.transport.send(p.subscribe(1, [("$queue/tasks", 1)], properties=latest))
+    node.fail_commit()
+    node.pass_time(RETRY_MS)
+    send(publisher, "$queue/tasks", b"new")
+    node.work()
+    assert consumer.payloads() == [b"new"]

@@ -195,17 +195,6 @@ class HostedQueue(Participant):
                 self._group_names[name] = found
         return found
 
-    def settle(self, subscriber: Subscriber, delivery: Delivery, outcome: int, words: str) -> None:
-        """A consumer settles by acknowledging on the MQTT level."""
-        now_ms = self.queues.clock.now_ms()
-        self.active_ms = now_ms
-        client_id = subscriber.session.client_id
-        seq = delivery.record.seq
-        self.apply(
-            c.Settle(subscriber.group, client_id, delivery.partition, seq, outcome, reason=words),
-            now_ms,
-        )
-
     # Effects
 
     def _perform(self, effects: list[Effect], now_ms: int) -> None:

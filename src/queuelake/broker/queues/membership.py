@@ -28,7 +28,8 @@ def join(host: HostedQueue, subscriber: Subscriber, now_ms: int) -> None:
         ),
         now_ms,
     )
-    subscriber.starts = None  # once: a resumed session goes on where it was
+    if subscriber.starts is not None:
+        host.queues.runner.after_durable(subscriber.has_started)
     host.record_dirty = True
 
 
@@ -41,7 +42,7 @@ def leave(host: HostedQueue, subscriber: Subscriber, gone: bool, now_ms: int) ->
     host.apply(c.Leave(subscriber.group, subscriber.session.client_id, gone), now_ms)
     if not gone:
         for delivery in unsent:
-            host.settle(subscriber, delivery, c.NACK, "")
+            subscriber.settle(delivery, c.NACK)
 
 
 def withdraw(host: HostedQueue) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.deliveries import Consumer, Deliveries, Delivery
 from queuelake.broker.queues.incoming import EXPIRY
-from queuelake.engine.commands import ACK, NACK, REJECT
+from queuelake.engine.commands import ACK, NACK, REJECT, Settle
+from queuelake.engine.policy.retry import backoff_ms
 from queuelake.protocol.message import FIRST_BYTE, encode_ids
 from queuelake.protocol.packets import V5
 from queuelake.protocol.properties import write_user
@@ -73,6 +74,10 @@ class Subscriber(Consumer):
         self._prefixes: list[bytes] = []  # properties which are the same for a whole partition
         number = subscription.subscription_id
         self._ids: bytes = encode_ids([number]) if number else b""
+
+    def has_started(self) -> None:
+        """Its group is in the store: whoever joins it again goes on where it is."""
+        self.starts = None
 
     def deliver(self, delivery: Delivery) -> None:
         deliveries = self.session.deliveries
@@ -144,18 +149,30 @@ class Subscriber(Consumer):
             ]
             self._prefixes.append(self._ids + write_user(pairs) + MESSAGE_ID)
 
+    def settle(self, delivery: Delivery, outcome: int, words: str = "", delay_ms: int = 0) -> None:
+        """The outcome of a delivery which the client did not tell by a publish."""
+        host = self.host
+        host.active_ms = host.queues.clock.now_ms()
+        partition, seq = delivery.partition, delivery.record.seq
+        client_id = self.session.client_id
+        host.apply(
+            Settle(self.group, client_id, partition, seq, outcome, delay_ms, words), host.active_ms
+        )
+
     # What the client answers on the MQTT level
 
     def acknowledged(self, delivery: Delivery, reason: int) -> None:
         if self.settles_by_puback:
             outcome = ACK if reason < 0x80 else REJECT
             words = "" if reason < 0x80 else f"refused with reason 0x{reason:02X}"
-            self.host.settle(self, delivery, outcome, words)
+            self.settle(delivery, outcome, words)
 
     def undeliverable(self, delivery: Delivery, size: int) -> None:
         limit = self.session.packet_size_max
         words = f"its packet has {size} bytes, the client takes {limit}"
-        self.host.settle(self, delivery, NACK, words)
+        # It may come to the same client again, and where retries have no end, without end.
+        delay_ms = backoff_ms(self.host.machine.policy, delivery.attempt)
+        self.settle(delivery, NACK, words, delay_ms)
 
 
 def _count(attempt: int) -> bytes:
