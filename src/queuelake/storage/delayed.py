@@ -77,12 +77,18 @@ def next_due_ms(view: ReadTransaction, queue_id: int) -> int:
     return 0
 
 
+def due_and_number(key: bytes) -> tuple[int, int]:
+    """Of the delayed message with this key."""
+    _, due_ms, number = _PREFIX.unpack(key[:_PREFIX_BYTES])
+    return due_ms, number
+
+
 def _delayed_prefix(queue_id: int, due_ms: int, number: int) -> bytes:
     return _PREFIX.pack(queue_id, due_ms, number)
 
 
 def _delayed(prefix: bytes, pieces: list[bytes]) -> Delayed:
     value = b"".join(pieces)
-    _, due_ms, number = _PREFIX.unpack(prefix)
+    due_ms, number = due_and_number(prefix)
     (record,) = decode_chunk(value[2:])
     return Delayed(due_ms, number, int.from_bytes(value[:2], "little"), record, len(pieces))

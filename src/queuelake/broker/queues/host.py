@@ -272,8 +272,12 @@ class HostedQueue(Participant):
         """Whether a delayed message has joined its partition, in a commit not yet durable."""
         if (due_ms, number) in self._released:
             return True
-        self._released[(due_ms, number)] = self.queues.runner.number
+        self.withhold(due_ms, number)
         return False
+
+    def withhold(self, due_ms: int, number: int) -> None:
+        """A delayed message does not join its partition any more."""
+        self._released[(due_ms, number)] = self.queues.runner.number
 
     # Its part in group commits
 

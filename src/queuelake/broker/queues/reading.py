@@ -10,6 +10,7 @@ from queuelake.engine.message import PRIORITY_DEFAULT, Entry
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
 from queuelake.storage.chunk import Record
+from queuelake.storage.delayed import due_and_number
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
@@ -84,9 +85,9 @@ def delete_delayed_rows(host: HostedQueue) -> None:
     runner = host.queues.runner
     batch = runner.group.batch
     prefix = t.queue_key(host.id)
-    for key in runner.committing(api.DELAYED) + list(batch.tables[api.DELAYED]):
+    with host.queues.store.view() as view:
+        stored = list(view.scan_keys(api.DELAYED, prefix, prefix + b"\xff" * t.KEY_BYTES_MAX))
+    for key in stored + runner.committing(api.DELAYED) + list(batch.tables[api.DELAYED]):
         if key.startswith(prefix):
             batch.delete(api.DELAYED, key)
-    with host.queues.store.view() as view:
-        for key in view.scan_keys(api.DELAYED, prefix, prefix + b"\xff" * t.KEY_BYTES_MAX):
-            batch.delete(api.DELAYED, key)
+            host.withhold(*due_and_number(key))  # it may be due before that is durable
