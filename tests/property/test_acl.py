@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from queuelake.broker.auth.acl import Acl
@@ -55,6 +55,8 @@ def topics_of(wanted: list[bytes]) -> set[tuple[bytes, ...]]:
 
 @settings(max_examples=400, deadline=None)
 @given(filters(), filters())
+@example([b"", b"#"], [b"+"])
+@example([b"", b"#"], [b"", b"+", b"#"])
 def test_covers_is_containment_and_intersects_is_intersection(
     one: list[bytes], two: list[bytes]
 ) -> None:

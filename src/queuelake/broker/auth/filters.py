@@ -22,6 +22,7 @@ def covers(wide: list[bytes], narrow: list[bytes]) -> bool:
         return narrow[0][:1] != b"$"  # '+/#' has the topics of '#': '#' includes its parent
     if narrow[0][:1] == b"$" and wide[0] != narrow[0]:
         return False
+    narrow = _spelled_out(narrow)
     end = len(narrow)
     for position, level in enumerate(wide):
         if level == b"#":
@@ -40,6 +41,7 @@ def intersects(one: list[bytes], two: list[bytes]) -> bool:
     """True when at least one topic belongs to both."""
     if (one[0][:1] == b"$" or two[0][:1] == b"$") and one[0] != two[0]:
         return False
+    one, two = _spelled_out(one), _spelled_out(two)
     if len(one) > len(two):
         one, two = two, one
     for position, level in enumerate(one):
@@ -49,6 +51,13 @@ def intersects(one: list[bytes], two: list[bytes]) -> bool:
         if level != b"+" and other != b"+" and level != other:
             return False
     return len(one) == len(two) or (len(two) == len(one) + 1 and two[-1] == b"#")
+
+
+def _spelled_out(levels: list[bytes]) -> list[bytes]:
+    """`/#` is `/+/#`: the parent it includes is the empty topic, which there is not."""
+    if len(levels) == 2 and not levels[0] and levels[1] == b"#":
+        return [b"", b"+", b"#"]
+    return levels
 
 
 @final
