@@ -106,6 +106,8 @@ def _target_mistake(target: str, name: str) -> str:
         return 'allowed: the address of a queue such as "$queue/dlq/{name}"'
     if target == names.address(name):
         return "allowed: another queue, not the one whose dead letters it takes"
+    if names.is_response(target.removeprefix("$queue/")):
+        return "allowed: a queue which is stored, not one of replies"
     return names.name_mistake(target.removeprefix("$queue/").encode("utf-8", "replace"))
 
 

@@ -195,7 +195,10 @@ def merged(tree: Mapping[str, object], changes: Mapping[str, object]) -> dict[st
 
 
 def dead_letter_target(settings: QueueSettings, name: str) -> str:
-    """The name of the queue which takes the dead letters of `name`, or "" when none does."""
-    if not settings.dlq_config.enabled or names.is_dead_letter(name):
+    """The name of the queue which takes the dead letters of `name`, or "" when none does.
+
+    What was a reply is nobody's letter: its queue is gone soon, and one of its own would stay.
+    """
+    if not settings.dlq_config.enabled or names.is_dead_letter(name) or names.is_response(name):
         return ""
     return settings.dlq_config.topic.replace("{name}", name).removeprefix("$queue/")

@@ -155,6 +155,7 @@ class Queues(Section, frozen=True):
 
     auto_create: bool = True
     queues_max: Positive = 100_000
+    groups_per_queue_max: Positive = 1_000
     cache_bytes_max: PositiveSize = 8 * 1024 * 1024
     idle_unload_s: Annotated[float, Meta(gt=0)] = 30.0
     response_ttl_s: Annotated[float, Meta(gt=0)] = 60.0

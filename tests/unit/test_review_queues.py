@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from queuelake.broker.deliveries import PACKET_ID_COUNT, PACKET_ID_MIN
 from queuelake.broker.queue_operations import QueueOperations
 from queuelake.broker.redrive import redrive
-from queuelake.queue_settings import Performance, QueueSettings, RetryPolicy
-from queuelake.settings import Queues, Settings
-from queuelake.storage import api
+from queuelake.queue_settings import (
+    BadQueueSettingsError,
+    Performance,
+    QueueSettings,
+    RetryPolicy,
+)
+from queuelake.settings import Mqtt, Queues, Settings
+from queuelake.storage import api, queue_space, queue_tables
 from tests.harness import packets as p
 from tests.simulation.node import RETRY_MS, Node, Peer
 
@@ -313,3 +321,81 @@ def test_a_group_begins_where_it_was_told_though_the_first_commit_failed() -> No
     send(publisher, "$queue/tasks", b"new")
     node.work()
     assert consumer.payloads() == [b"new"]
+
+
+def test_a_client_with_all_packet_ids_out_is_sent_nothing_more() -> None:
+    node = Node(Settings(mqtt=Mqtt(inflight_max=65535)))
+    consumer, publisher = node.client("consumer"), node.client("publisher")
+    join(node, consumer, "$queue/tasks")
+    send(publisher, "$queue/tasks", b"1")
+    node.work()
+    out = node.session("consumer").deliveries
+    assert out is not None
+    (delivery,) = out.inflight.values()
+    for number in range(PACKET_ID_COUNT):
+        out.inflight[PACKET_ID_MIN + number] = delivery
+    send(publisher, "$queue/tasks", b"2")
+    node.work()  # it looked for a free one for ever
+    assert consumer.payloads() == [b"1"]
+
+
+def test_a_purge_of_more_chunks_than_one_commit_deletes_frees_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (queue_space, queue_tables):
+        monkeypatch.setattr(module, "TRIM_CHUNKS_MAX", 3)
+    node = Node(settings(partitions=1))
+    consumer, publisher = node.client("consumer"), node.client("publisher")
+    join(node, consumer, "$queue/tasks")
+    for _ in range(30):
+        send(publisher, "$queue/tasks")
+        node.work()
+    consumer.hang_up()
+    assert node.broker.queues.get("tasks").purge(node.broker.clock.now_ms()) == 30
+    for _ in range(12):
+        node.pass_time(1000)
+    assert not node.store.tables[api.CHUNKS]
+
+
+def test_replies_and_dead_letters_do_not_meet() -> None:
+    node = Node()
+    requester, worker = node.client("requester"), node.client("worker")
+    join(node, requester, "$queue/responses/1")
+    send(worker, "$queue/responses/1")
+    node.work()
+    (delivery,) = deliveries(requester)
+    send(requester, "$queue/responses/1/$reject", message_id=message_id(delivery))
+    node.work()
+    assert node.broker.queues.names() == ["responses/1"]
+    with pytest.raises(BadQueueSettingsError, match="not one of replies"):
+        node.broker.queues.configure("tasks", {"dlq_config": {"topic": "$queue/responses/1"}})
+
+
+def test_what_a_client_holds_returns_when_it_leaves_though_it_had_unsubscribed() -> None:
+    node = Node(settings(partitions=1))
+    publisher = node.client("publisher")
+    consumers = [node.client("worker-1"), node.client("worker-2")]
+    join(node, consumers[0], "$queue/tasks")
+    send(publisher, "$queue/tasks", b"1")
+    node.work()
+    consumers[0].transport.send(p.unsubscribe(1, ["$queue/tasks"]))
+    join(node, consumers[1], "$queue/tasks")
+    assert consumers[1].payloads() == []
+    consumers[0].hang_up()
+    assert consumers[1].payloads() == [b"1"]
+
+
+def test_a_stream_stays_one_under_other_defaults() -> None:
+    node = Node(settings(type="stream"))
+    publisher = node.client("publisher")
+    send(publisher, "$queue/history")
+    node.work()
+    node._settings = settings()
+    node.crash()
+    assert node.broker.queues.get("history").settings.type == "stream"
+
+
+def test_a_queue_has_a_limited_number_of_groups() -> None:
+    node = Node(Settings(queues=Queues(groups_per_queue_max=2)))
+    clients = [node.client(name) for name in ("a-1", "b-1", "c-1", "a-2")]
+    assert [join(node, one, "$queue/tasks") for one in clients] == [1, 1, 0x97, 1]

@@ -82,6 +82,7 @@ class Deliveries:
     def pump(self, session: Session, out: list[bytes], now_ms: int, sent: list[int]) -> None:
         """Move what may leave now into `out`."""
         room = session.window - len(session.inflight) - len(self.inflight)
+        room = min(room, PACKET_ID_COUNT - len(self.inflight))
         if room <= 0:
             return
         waiting = self._waiting

@@ -86,6 +86,7 @@ class Session:
         "durable_seq",
         "expiry_s",
         "express",
+        "former",
         "gate",
         "id",
         "inbound",
@@ -124,6 +125,7 @@ class Session:
         self.subscriptions: dict[bytes, Subscription] = {}  # by the filter as subscribed
         self.inbound: set[int] = set()  # QoS 2 packet ids received and not yet released
         self.consumers: list[Subscriber] = []  # of queues
+        self.former: list[Subscriber] = []  # unsubscribed, and may have something in hand
         self.deliveries: Deliveries | None = None
         # What the connected client asked for.
         self.window: int = WINDOW_MAX

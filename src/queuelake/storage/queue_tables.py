@@ -277,6 +277,20 @@ def scan_prefix(view: ReadTransaction, table: int, prefix: bytes) -> Iterator[tu
     return view.scan(table, prefix, prefix + b"\xff" * KEY_BYTES_MAX)
 
 
+def trim_reach(view: ReadTransaction, queue_id: int, partition: int) -> int:
+    """Up to which sequence one commit can trim a partition."""
+    start, stop = chunk_key(queue_id, partition, 0), _partition_stop(queue_id, partition)
+    chunks = 0
+    last = b""
+    for key in view.scan_keys(CHUNKS, start, stop):
+        if key[:CHUNK_PREFIX] != last:
+            if chunks == TRIM_CHUNKS_MAX:
+                return first_of(key) - 1
+            chunks += 1
+            last = key[:CHUNK_PREFIX]
+    return SEQUENCE_MAX
+
+
 def doomed_queues(view: ReadTransaction) -> list[int]:
     """Dropped queues of which something is still in the store."""
     keys = view.scan_keys(DOOMED, b"", b"\xff" * KEY_BYTES_MAX)

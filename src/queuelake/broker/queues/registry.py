@@ -236,6 +236,8 @@ class Queues:
             problem = f"there are {limit} of {limit} queues; {names.address(name)!r} is refused"
             raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
         settings = self.settings_for(name, explicit)
+        if settings.type == "stream":
+            explicit = merged(explicit, {"type": "stream"})  # other defaults must not cut it short
         self._last_id += 1
         host = HostedQueue(
             self,
@@ -331,6 +333,7 @@ class Queues:
 
     def unload(self, host: HostedQueue) -> None:
         """Nobody uses it: only its name stays in memory."""
+        host.is_deleted = True  # whoever still has a hand on it changes nothing
         for tail in host.tails:
             self.cache.forget(tail)
         del self.hosts[host.name]

@@ -118,6 +118,9 @@ def _trim(batch: Batch, host: HostedQueue, partition: Partition, tail: Tail) -> 
     while count < len(known) and known[count][1] <= upto:
         count += 1
     del known[:count]
+    if upto - host.trimmed[number] > t.TRIM_CHUNKS_MAX:
+        with host.queues.store.view() as view:
+            upto = min(upto, t.trim_reach(view, host.id, number))  # the rest has its turn later
     host.trimmed[number] = upto
     _write_state(batch, host, partition)
 

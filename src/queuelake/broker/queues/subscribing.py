@@ -51,6 +51,10 @@ def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False)
     group, derived = _group(session.client_id, options)
     if pattern:
         group = f"{group}@{pattern.decode()}"
+    limit = queues.settings.groups_per_queue_max
+    if group not in host.machine.groups and len(host.machine.groups) >= limit:
+        problem = f"queue {names.address(host.name)!r} has {limit} of {limit} consumer groups"
+        raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
     subscriber = Subscriber(host, subscription, group, derived, pattern, queues.new_tag())
     subscriber.prefetch = _prefetch(options)
     mode = options.get("ack-mode", "publish")
@@ -65,7 +69,7 @@ def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False)
     if former is not None:
         session.consumers.remove(former)
         if former.host is not host or former.group != group:
-            leave(former.host, former, False, now_ms)
+            _stop(session, former, now_ms)
         else:
             former.joined = False
             host.subscribers.pop(former.tag, None)
@@ -74,11 +78,18 @@ def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False)
 
 
 def unsubscribe(queues: Queues, session: Session, topic_filter: bytes) -> None:
-    """What the client holds it may still settle, until its time is over."""
     subscriber = find(session, topic_filter)
     if subscriber is not None:
         session.consumers.remove(subscriber)
-        leave(subscriber.host, subscriber, False, queues.clock.now_ms())
+        _stop(session, subscriber, queues.clock.now_ms())
+
+
+def _stop(session: Session, subscriber: Subscriber, now_ms: int) -> None:
+    """What the client holds it may still settle, until its time is over or it leaves."""
+    host, group = subscriber.host, subscriber.group
+    session.former = [one for one in session.former if one.host is not host or one.group != group]
+    session.former.append(subscriber)
+    leave(host, subscriber, False, now_ms)
 
 
 def client_left(queues: Queues, session: Session) -> None:
@@ -88,6 +99,10 @@ def client_left(queues: Queues, session: Session) -> None:
         if subscriber.joined or subscriber.lost:
             leave(subscriber.host, subscriber, True, now_ms)
     session.consumers.clear()
+    for subscriber in session.former:
+        if not subscriber.host.is_deleted:
+            leave(subscriber.host, subscriber, True, now_ms)
+    session.former.clear()
 
 
 def client_resumed(queues: Queues, session: Session) -> None:
