@@ -399,3 +399,16 @@ def test_a_queue_has_a_limited_number_of_groups() -> None:
     node = Node(Settings(queues=Queues(groups_per_queue_max=2)))
     clients = [node.client(name) for name in ("a-1", "b-1", "c-1", "a-2")]
     assert [join(node, one, "$queue/tasks") for one in clients] == [1, 1, 0x97, 1]
+
+
+def test_message_ids_are_forgotten_though_nobody_publishes() -> None:
+    node = Node(settings(dedupe_window="2s"))
+    consumer, publisher = node.client("consumer"), node.client("publisher")
+    join(node, consumer, "$queue/tasks")
+    for number in range(10):
+        send(publisher, "$queue/tasks", message_id=str(number))
+    node.work()
+    ids = node.broker.queues.get("tasks").machine.ids
+    assert len(ids.until) == 10
+    node.pass_time(5000)
+    assert not ids.until

@@ -59,10 +59,17 @@ class MessageIds:
         return self.until.get(digest, 0) > now_ms
 
     def add(self, digest: bytes, now_ms: int, until_ms: int) -> None:
+        self.forget(now_ms, 2)  # more than come
         self.restore(digest, until_ms)
         self.added.append(digest)
-        while self._order and self.until.get(self._order[0], 0) <= now_ms:
-            self.until.pop(self._order.popleft(), None)
+
+    def forget(self, now_ms: int, count_max: int) -> None:
+        """Those whose time is over: a few at a time, there may be a million."""
+        order = self._order
+        for _ in range(count_max):
+            if not order or self.until.get(order[0], 0) > now_ms:
+                return
+            self.until.pop(order.popleft(), None)
 
     def restore(self, digest: bytes, until_ms: int) -> None:
         """As the store has it; they come in order of time."""

@@ -17,10 +17,12 @@ from queuelake.engine.settling import come_back, expire
 from queuelake.engine.state import NOT_FOUND, QueueState
 
 GROUP_EXPIRY_DERIVED_MS: Final = 3_600_000
+IDS_PER_TICK_MAX: Final = 10_000
 
 
 def tick(state: QueueState, effects: list[Effect]) -> None:
     now_ms = state.now_ms
+    state.ids.forget(now_ms, IDS_PER_TICK_MAX)
     for group in state.groups.values():
         for lane in group.lanes:
             while lane.waiting and (entry := lane.next_due(now_ms)) is not None:
