@@ -155,6 +155,7 @@ def test_dead_letters_carry_their_story(admin: LiveAdmin) -> None:
         "dlq-original-id": "tasks/image:3:17",
         "dlq-group": "workers",
         "dlq-reason": "rejected",
+        "dlq-reason-text": "",
         "dlq-delivery-count": 2,
         "dlq-first-attempt": "2026-11-16T01:02:03.004Z",
         "dlq-moved-at": "2026-11-16T01:02:04.004Z",
