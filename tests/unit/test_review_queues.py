@@ -9,6 +9,7 @@ import pytest
 from queuelake.broker.deliveries import PACKET_ID_COUNT, PACKET_ID_MIN
 from queuelake.broker.queue_operations import QueueOperations
 from queuelake.broker.redrive import redrive
+from queuelake.engine.settled import Settled
 from queuelake.queue_settings import (
     BadQueueSettingsError,
     Performance,
@@ -412,3 +413,19 @@ def test_message_ids_are_forgotten_though_nobody_publishes() -> None:
     assert len(ids.until) == 10
     node.pass_time(5000)
     assert not ids.until
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(5, 6), (5, 7), (5, 3000), (1023, 1025), (1024, 2048)]
+)
+def test_a_range_is_settled_as_its_members_are(before: int, after: int) -> None:
+    at_once, one_by_one = Settled(4), Settled(4)
+    for settled in (at_once, one_by_one):
+        settled.add(1500)
+    at_once.add_between(before, after)
+    for seq in one_by_one.unsettled(before + 1, after - 1):
+        one_by_one.add(seq)
+    assert at_once.blocks == one_by_one.blocks
+    assert at_once.count_above == one_by_one.count_above
+    assert at_once.upto == one_by_one.upto
+    assert at_once.dirty >= one_by_one.dirty

@@ -374,8 +374,7 @@ class Lane:
         self.settled.raise_to(kept[0] - 1 if kept else last)
         for at, seq in enumerate(kept):
             end = kept[at + 1] if at + 1 < len(kept) else last + 1
-            for between in self.settled.unsettled(seq + 1, end - 1):
-                self.settled.add(between)
+            self.settled.add_between(seq, end)
         self.horizon = last + 1
         self.dirty = True
         keep = set(kept)

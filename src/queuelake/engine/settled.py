@@ -44,6 +44,20 @@ class Settled:
         if seq == self.upto + 1:
             self._advance()
 
+    def add_between(self, before: int, after: int) -> None:
+        """Settle everything between two sequences, of which the first is not settled and stays."""
+        assert before > self.upto
+        first, last = before + 1, after - 1
+        while first <= last:
+            block = first // BLOCK
+            end = min(last, block * BLOCK + BLOCK - 1)
+            bits = (1 << end - first + 1) - 1 << first % BLOCK
+            former = self.blocks.get(block, 0)
+            self.blocks[block] = former | bits
+            self.count_above += (bits & ~former).bit_count()
+            self.dirty.add(block)
+            first = end + 1
+
     def _advance(self) -> None:
         """Move `upto` over everything settled right above it."""
         blocks = self.blocks
