@@ -429,3 +429,11 @@ def test_a_range_is_settled_as_its_members_are(before: int, after: int) -> None:
     assert at_once.count_above == one_by_one.count_above
     assert at_once.upto == one_by_one.upto
     assert at_once.dirty >= one_by_one.dirty
+
+
+def test_a_refused_subscription_makes_no_queue() -> None:
+    node = Node()
+    consumer = node.client("consumer")
+    assert join(node, consumer, "$queue/tasks", prefetch="many") == 0x83
+    assert join(node, consumer, "$queue/tasks", ack_mode="never") == 0x83
+    assert node.broker.queues.names() == []

@@ -47,8 +47,12 @@ def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False)
     if subscription.qos == 0:
         problem = "a queue needs QoS 1 or 2: at QoS 0 nothing can be settled"
         raise RefusedError.because(reasons.UNSPECIFIED_ERROR, problem)
-    host, pattern = resolve(queues, subscription.topic_filter)
     group, derived = _group(session.client_id, options)
+    prefetch = _prefetch(options)
+    mode = options.get("ack-mode", "publish")
+    if mode not in ("publish", "puback"):
+        raise _refused("ack-mode", mode, "puback or publish")
+    host, pattern = resolve(queues, subscription.topic_filter)
     if pattern:
         group = f"{group}@{pattern.decode()}"
     limit = queues.settings.groups_per_queue_max
@@ -56,10 +60,7 @@ def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False)
         problem = f"queue {names.address(host.name)!r} has {limit} of {limit} consumer groups"
         raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
     subscriber = Subscriber(host, subscription, group, derived, pattern, queues.new_tag())
-    subscriber.prefetch = _prefetch(options)
-    mode = options.get("ack-mode", "publish")
-    if mode not in ("publish", "puback"):
-        raise _refused("ack-mode", mode, "puback or publish")
+    subscriber.prefetch = prefetch
     subscriber.settles_by_puback = mode == "puback" or session.version != V5
     subscriber.starts = _starts(queues, host, options)
     subscriber.replays = "x-stream-offset" in options and not resumed
