@@ -18,7 +18,7 @@ from tests.harness import packets as p
 from tests.harness.packets import Packet
 
 HEARTBEAT_MS = 4_000
-EXPIRY_SLACK_MS = 1_000
+CLOCK_SLOT_MS = 250  # the broker's idea of when it heard something
 
 
 @dataclass
@@ -248,6 +248,9 @@ class Ledger:
         lives_ms = min(ttl_ms or 1 << 60, message.expiry_s * 1000 or 1 << 60)
         return self.now_ms() >= message.first_ms + lives_ms
 
+    def has_expired(self, queue: str) -> bool:
+        return any(self.is_expired(one) for one in self.messages.values() if one.queue == queue)
+
     # Settlements
 
     def settling(self, worker: str, taken: Taken, kind: str) -> bool:
@@ -273,6 +276,13 @@ class Ledger:
             self.wrong.append(f"{kind} of {taken} was answered 0x{reason:02X}")
         elif reason in (0x10, 0x87) and surely:
             self.wrong.append(f"{kind} of {taken}, which it holds, was answered 0x{reason:02X}")
+
+    def heard(self, worker: str) -> None:
+        """A worker gives a sign of life; after a long silence its hands are empty."""
+        now_ms = self.now_ms()
+        if now_ms - self.seen_ms.get(worker, now_ms) >= HEARTBEAT_MS:
+            self.left(worker)
+        self.seen_ms[worker] = now_ms - CLOCK_SLOT_MS
 
     def left(self, worker: str) -> None:
         """The broker knows that the connection is over: nothing is in these hands."""

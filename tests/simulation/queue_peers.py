@@ -16,7 +16,7 @@ from tests.harness.wire import _whole_packet
 from tests.simulation.network import FakeTransport
 from tests.simulation.queue_ledger import Ledger, Posted, Taken
 
-WINDOW = 5
+WINDOW = 10
 PACKET_IDS = 60
 STORE_FAILED = 0x80
 TRIES_MAX = 4

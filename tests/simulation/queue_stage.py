@@ -22,6 +22,7 @@ from tests.simulation.world import split
 GROUPS = ["red", "blue"]
 UNDERTAKERS = "undertakers"
 INVARIANTS_EVERY = 10
+START_NS = 100_000_000
 
 
 class Stage:
@@ -59,13 +60,14 @@ class Stage:
                 count = sum(host.machine.counters.dead.values())
                 self.ledger.gave_up(name, id(host.machine), count)
 
-    def depths(self) -> dict[str, tuple[int, dict[str, int]]]:
+    def depths(self) -> dict[str, tuple[int, ...]]:
+        """Of each queue how much it holds, and how much each group still needs."""
         found = {}
         for name in self.node.broker.queues.names():
             machine = self.node.broker.queues.get(name).machine
             # What is due may join its partition as soon as the broker is back.
-            groups = {one.name: one.unsettled + machine.delayed for one in machine.groups.values()}
-            found[name] = (machine.depth(), groups)
+            groups = [machine.groups[one].unsettled for one in GROUPS if one in machine.groups]
+            found[name] = (machine.depth(), *(count + machine.delayed for count in groups))
         return found
 
     def commit(self) -> None:
@@ -74,6 +76,12 @@ class Stage:
         self.node.committer.commit()
         if store.fail_commits < before:
             self.ledger.new_epoch()
+            self.node.loop.call_soon(self.ledger.new_epoch)  # the broker has heard of it by then
+
+    def start_again(self) -> None:
+        """A new broker on what the store has; it takes a moment."""
+        self.node.loop.now_ns += START_NS
+        self.node.crash()
 
     def rest(self) -> None:
         """Let the broker finish, whether the store works or not."""
@@ -102,8 +110,7 @@ class Stage:
             self.ledger.left(peer.name)
 
     def heard(self, peer: Peer) -> None:
-        # The broker's own clock for this has slots.
-        self.ledger.seen_ms[peer.name] = self.ledger.now_ms() - 250
+        self.ledger.heard(peer.name)
 
     def _on_write(self, peer: Peer, link: Link, data: bytes) -> None:
         for packet in split(data, peer.version):
