@@ -186,8 +186,9 @@ def _answer_queue(connection: Connection, packet: Publish, reason: int, session:
     if packet.qos == 0:
         return
     if connection.version != V5:
-        if reason in _FULL:
-            # 3.1.1 cannot say no: without PUBACK the client sends again when it is back.
+        if reason in _FULL and packet.topic.startswith(QUEUE_PREFIX):
+            # 3.1.1 cannot say no: without PUBACK the client sends again when it is back. The
+            # publisher of an ordinary topic knows nothing of queues; its subscribers have it.
             connection.close(reason, connection.delivery.queues.problem)
             return
         reason = 0
