@@ -195,10 +195,14 @@ async def test_a_flood_of_qos_0_drops_the_newest(
     client: Client, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription, "QOS_0_BUFFER_MAX", 3)
-    async with client.subscribe(name, qos=0) as messages:
+    async with (
+        client.subscribe(name, qos=0) as messages,
+        client.subscribe(f"{name}/barrier", qos=0) as barrier,
+    ):
         for number in range(5):
             await client.publish(name, str(number), qos=0)
-        await client.publish(f"{name}/barrier", b"")  # what comes is here when this is
+        await client.publish(f"{name}/barrier", b"", qos=0)
+        await barrier.get(WAIT_S)  # what was sent before it has come before it
         assert [(await messages.get(WAIT_S)).payload for _ in range(3)] == [b"0", b"1", b"2"]
         await client.publish(name, b"after", qos=0)
         assert (await messages.get(WAIT_S)).payload == b"after"
