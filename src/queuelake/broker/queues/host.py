@@ -23,7 +23,7 @@ from queuelake.broker.queues.reloading import reload
 from queuelake.broker.queues.subscriber import Subscriber
 from queuelake.broker.queues.tail import Tail
 from queuelake.engine import commands as c
-from queuelake.engine.effects import DeadLetter, Deliver, Load, Rank
+from queuelake.engine.effects import DeadLetter, Deliver, GroupGone, Load, Rank
 from queuelake.engine.kinds.durable import DurableQueue
 from queuelake.engine.machine import Command, Effect, Meta
 from queuelake.engine.message import PRIORITY_DEFAULT
@@ -53,7 +53,7 @@ class HostedQueue(Participant):
 
     __slots__ = (
         "_dedupe_number",
-        "_group_ids",
+        "_gone_groups",
         "_group_names",
         "_hash",
         "_hashed_key",
@@ -115,7 +115,7 @@ class HostedQueue(Participant):
         self.recorded: list[int] = []  # up to where the store says that messages are gone
         self.id_prefixes: list[bytes] = []
         self._outbox: Outbox = Outbox()
-        self._group_ids: set[int] = set()  # of groups which have rows
+        self._gone_groups: list[int] = []  # ids of groups whose rows have to go
         self.tidies: bool = False  # the next write deletes everything which can be
         self._hashed_key: bytes = b""
         self._hash: int = 0
@@ -208,6 +208,9 @@ class HostedQueue(Participant):
                 self._bury(effect, now_ms)
             elif isinstance(effect, Rank):
                 reading.rank_stored(self, effect.group, now_ms)
+            elif isinstance(effect, GroupGone):
+                self._gone_groups.append(effect.group_id)
+                self._group_names.clear()
 
     def _deliver(self, effect: Deliver, now_ms: int) -> None:
         subscriber = self.subscribers.get(effect.consumer.tag)
@@ -256,8 +259,6 @@ class HostedQueue(Participant):
         if machine.counters.timed_out != timed_out:
             withdraw(self)
         if was_waiting or effects or machine.counters.expired != before:
-            self.changed()
-        if len(machine.groups) != len(self._group_ids):
             self.changed()
 
     def tidy(self) -> None:
@@ -315,8 +316,9 @@ class HostedQueue(Participant):
             rows.write_partition(batch, self, partition, self.tails[number])
         for group in machine.groups.values():
             rows.write_group(batch, self, group)
-        if len(self._group_ids) != len(machine.groups) or self.tidies:
-            self._forget_groups(batch)
+        for group_id in self._gone_groups:
+            rows.forget_group(batch, self, group_id)
+        self._gone_groups = []
         self.tidies = False
         if machine.ids.added:
             self._dedupe_number += 1
@@ -325,14 +327,6 @@ class HostedQueue(Participant):
             self.record_dirty = False
             rows.write_record(batch, self)
         self._outbox.seal()
-
-    def _forget_groups(self, batch: Batch) -> None:
-        """Delete the rows of groups which are not there any more."""
-        there = {group.id for group in self.machine.groups.values()}
-        for group_id in self._group_ids - there:
-            rows.forget_group(batch, self, group_id)
-            self._group_names.clear()
-        self._group_ids = there
 
     def stored(self, now_ms: int) -> None:
         for tail in self.tails:
@@ -364,7 +358,7 @@ class HostedQueue(Participant):
         self.id_prefixes.clear()
         self._outbox = Outbox()
         self._released = {}
-        self._group_ids = {group.id for group in machine.groups.values()}
+        self._gone_groups = []
         self._grow()
 
     def configure(self, settings: QueueSettings, policy: Policy, now_ms: int) -> None:

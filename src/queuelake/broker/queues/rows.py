@@ -24,7 +24,6 @@ from queuelake.storage.chunk import Record
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
 
-EVERYBODY: Final = 0  # the group number of what is gone for all groups
 BITS_BYTES: Final = 128
 TRIM_CHUNKS_MIN: Final = 16
 FULL_BYTES: Final = t.PIECE_BYTES * 9 // 10
@@ -70,7 +69,7 @@ def write_partition(batch: Batch, host: HostedQueue, partition: Partition, tail:
     if gone.upto > host.trimmed[number]:
         _trim(batch, host, partition, tail)
     if gone.dirty:
-        _write_blocks(batch, host.id, EVERYBODY, number, gone)
+        _write_blocks(batch, host.id, t.EVERYBODY, number, gone)
     # Else it follows from what the groups have settled.
     if gone.upto > host.recorded[number] and (
         not host.machine.groups or host.machine.policy.is_stream
@@ -111,9 +110,6 @@ def _trim(batch: Batch, host: HostedQueue, partition: Partition, tail: Tail) -> 
         return
     tail.drop_upto(upto)
     batch.trim_chunks(host.id, number, upto)
-    if tail.older and known and known[0][0] <= upto + 1:
-        # One trim deletes all which are older, unless they are very many.
-        tail.older = upto - host.trimmed[number] > t.TRIM_CHUNKS_MAX
     count = 0
     while count < len(known) and known[count][1] <= upto:
         count += 1
@@ -254,7 +250,7 @@ class Loader:
             partition.last = last
         last = t.last_sequence(self._view, self._id, partition.number)
         partition.last = max(partition.last, last)
-        self._load_blocks(partition.gone, EVERYBODY, partition.number)
+        self._load_blocks(partition.gone, t.EVERYBODY, partition.number)
 
     def _load_blocks(self, settled: Settled, group_id: int, number: int) -> None:
         prefix = t.lane_key(self._id, group_id, number)

@@ -19,7 +19,7 @@ CHUNKS_KNOWN_MAX: Final = 256
 class Tail:
     """The messages of one partition."""
 
-    __slots__ = ("cache", "chunks", "older", "pending", "records", "spans", "storing")
+    __slots__ = ("cache", "chunks", "pending", "records", "spans", "storing")
 
     def __init__(self, cache: RecordCache) -> None:
         self.cache: RecordCache = cache
@@ -29,7 +29,6 @@ class Tail:
         self.spans: list[tuple[int, int, int]] = []  # first, last, bytes of what is cached
         # First and last sequence, and bytes, of the chunks written lately, in order.
         self.chunks: list[tuple[int, int, int]] = []
-        self.older: bool = True  # the store may have chunks before those
 
     def append(self, record: Record) -> None:
         self.pending.append(record)
@@ -53,7 +52,6 @@ class Tail:
         self.chunks.append((first, last, size))
         if len(self.chunks) > CHUNKS_KNOWN_MAX:
             del self.chunks[: CHUNKS_KNOWN_MAX // 2]
-            self.older = True
 
     def between(self, first: int, last: int) -> list[Record]:
         """Those which are in memory."""
@@ -91,7 +89,6 @@ class Tail:
         self.storing = []
         self.records.clear()
         self.chunks.clear()
-        self.older = True
 
 
 @final
