@@ -89,6 +89,8 @@ class LiveAdmin:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         assert self._started.wait(20)
+        # It has said so to the broker: a broker which goes down now drops a connection it knows.
+        wait_until(lambda: self._server.started)
 
     def fetch(self, path: str, **fields: Any) -> Answer:
         return fetch(self.port, path, authorization=basic(self.key), **fields)
