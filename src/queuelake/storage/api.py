@@ -33,6 +33,7 @@ TALLIES: Final = 15  # queue id + group number + partition + sequence -> attempt
 DEDUPE: Final = 16  # queue id + until when + number -> hashes of message ids
 DELAYED: Final = 17  # queue id + when due + number + piece -> partition, chunk of one message
 DOOMED: Final = 18  # queue id -> nothing: what is left of a deleted queue has to go
+LATEST: Final = 19  # queue id + hash of a key -> sequence of its last message
 
 TABLE_NAMES: Final = (
     "meta",
@@ -54,9 +55,10 @@ TABLE_NAMES: Final = (
     "dedupe",
     "delayed",
     "doomed",
+    "latest",
 )
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 SEQUENCE_MAX: Final = (1 << 64) - 1
 
 _QUEUE: Final = struct.Struct(">Q")

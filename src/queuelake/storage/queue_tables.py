@@ -15,6 +15,7 @@ messages were deleted.
     TALLIES     queue, group, partition, sequence  -> attempts, due, first
     DEDUPE      queue, until, number               -> hashes of 16 bytes
     DELAYED     queue, due, number, piece          -> partition, chunk of one record
+    LATEST      queue, hash of a key               -> sequence
     DOOMED      queue                              -> (nothing)
 """
 
@@ -62,8 +63,10 @@ TABLES: Final = (
     api.TALLIES,
     api.DEDUPE,
     DELAYED,
+    api.LATEST,
 )
 KEY_BYTES_MAX: Final = 32  # no key of a queue is as long
+KEY_HASH_BYTES: Final = 16
 
 _QUEUE: Final = struct.Struct(">Q")
 _PARTITION: Final = struct.Struct(">QH")
@@ -109,6 +112,11 @@ def tally_key(queue_id: int, group: int, partition: int, seq: int) -> bytes:
 
 def dedupe_key(queue_id: int, until_ms: int, number: int) -> bytes:
     return _DEDUPE.pack(queue_id, until_ms, number)
+
+
+def latest_key(queue_id: int, key: int) -> bytes:
+    """`key`: a hash of 128 bits."""
+    return _QUEUE.pack(queue_id) + key.to_bytes(KEY_HASH_BYTES, "big")
 
 
 def partition_state(low: int, last: int, size: int) -> bytes:
@@ -177,6 +185,21 @@ def read_chunk_at(view: ReadTransaction, queue_id: int, partition: int, seq: int
     if value is None or chunk_range(value)[1] < seq:
         value = _chunk_from(view, queue_id, partition, seq)
     return decode_chunk(value) if value is not None else []
+
+
+def read_ahead(
+    view: ReadTransaction, queue_id: int, partition: int, seq: int, bytes_max: int
+) -> list[Record]:
+    """As `read_chunk_at`, and the chunks behind it until there are so many bytes."""
+    records = read_chunk_at(view, queue_id, partition, seq)
+    size = sum([record.size() for record in records])
+    if records and size < bytes_max:
+        for chunk in _chunks_from(view, queue_id, partition, records[-1].seq + 1):
+            records += decode_chunk(chunk)
+            size += len(chunk)
+            if size >= bytes_max:
+                break
+    return records
 
 
 def first_sequence(view: ReadTransaction, queue_id: int, partition: int) -> int:
@@ -250,17 +273,25 @@ def read_piece(view: ReadTransaction, prefix: bytes, piece: int) -> bytes:
 
 def _chunk_from(view: ReadTransaction, queue_id: int, partition: int, seq: int) -> bytes | None:
     """The first chunk which begins at or above `seq`."""
+    return next(_chunks_from(view, queue_id, partition, seq), None)
+
+
+def _chunks_from(view: ReadTransaction, queue_id: int, partition: int, seq: int) -> Iterator[bytes]:
+    """The chunks which begin at or above `seq`, in order."""
     pieces: list[bytes] = []
     prefix = b""
     start = chunk_key(queue_id, partition, seq)
     for key, value in view.scan(CHUNKS, start, _partition_stop(queue_id, partition)):
         if pieces and key[:CHUNK_PREFIX] != prefix:
-            break
+            yield b"".join(pieces)
+            pieces = []
         prefix = key[:CHUNK_PREFIX]
         pieces.append(value)
-        if len(value) < PIECE_BYTES:
-            break  # no need to look at what follows
-    return b"".join(pieces) if pieces else None
+        if len(value) < PIECE_BYTES:  # no need to look at what follows
+            yield b"".join(pieces)
+            pieces = []
+    if pieces:
+        yield b"".join(pieces)
 
 
 def _partition_stop(queue_id: int, partition: int) -> bytes:
