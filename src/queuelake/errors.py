@@ -130,6 +130,14 @@ class NotFoundError(RefusedError):
     code = "NOT_FOUND"
 
 
+class NameTakenError(RefusedError):
+    """There is a queue of this name already."""
+
+    reason_code = 0x90
+    http_status = 400
+    code = "ALREADY_EXISTS"
+
+
 class AnswerError(QueuelakeError):
     """The broker refused the call, or failed in it: code and HTTP status are the broker's."""
 

@@ -11,6 +11,7 @@ import heapq
 
 from queuelake import names
 from queuelake.broker.queue_views import read_sleeper
+from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.registry import Queues
 from queuelake.control_queues import QUEUES_PER_SCRAPE_MAX, QueueMetrics
@@ -33,7 +34,8 @@ class QueueCensus:
 
     def metrics(self) -> list[QueueMetrics]:
         self._look_at_sleepers()
-        hosts = self._queues.hosts
+        awake = self._queues.hosts.items()
+        hosts = {name: host for name, host in awake if isinstance(host, DurableHost)}
         depths = [(host.machine.depth(), name) for name, host in hosts.items()]
         depths += [(depth, name) for name, depth in self._depths.items()]
         deepest = heapq.nlargest(QUEUES_PER_SCRAPE_MAX, depths)

@@ -18,6 +18,7 @@ from queuelake import names
 from queuelake.broker import queue_views, redrive
 from queuelake.broker.queue_census import in_flight, latency_s
 from queuelake.broker.queue_views import Place
+from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.registry import Queues
 from queuelake.control_queues import (
@@ -87,7 +88,7 @@ class QueueOperations:
 
     def _summary(self, name: str) -> QueueSummary | None:
         host = self._queues.hosts.get(name)
-        if host is None:
+        if not isinstance(host, DurableHost):
             return self._sleeping_summary(name)
         groups = host.machine.groups.values()
         return QueueSummary(
@@ -250,7 +251,7 @@ class QueueOperations:
 
     # Shared
 
-    def _queue(self, args: dict[str, object]) -> HostedQueue:
+    def _queue(self, args: dict[str, object]) -> DurableHost:
         host = self._queues.get(str(args.get("name", "")))
         host.active_ms = self._queues.clock.now_ms()
         return host

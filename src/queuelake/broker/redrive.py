@@ -13,13 +13,12 @@ from queuelake.broker.queues.host import HostedQueue
 from queuelake.control_queues import Redriven
 from queuelake.engine import commands as c
 from queuelake.errors import NotFoundError
-from queuelake.queue_settings import dead_letter_target
 from queuelake.storage.chunk import Record
 
 
 def letters_of(host: HostedQueue) -> HostedQueue | None:
     """The queue which takes the dead letters of another, if there is one yet."""
-    name = dead_letter_target(host.settings, host.name)
+    name = host.dead_letter_queue()
     return host.queues.find(name) if name else None
 
 

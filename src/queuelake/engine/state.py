@@ -12,6 +12,7 @@ from queuelake.engine.counters import Counters
 from queuelake.engine.expiry import Expiry
 from queuelake.engine.groups import Group
 from queuelake.engine.lane import Held, Lane
+from queuelake.engine.machine import Command, Effect, Meta
 from queuelake.engine.message import Entry
 from queuelake.engine.partition import Partition
 from queuelake.engine.policy.settings import BLOCKS_KEY, NONE, Policy
@@ -37,9 +38,12 @@ class QueueState:
     """One queue. `reply` is the answer to the last command."""
 
     __slots__ = (
+        "bytes",
         "counters",
         "delayed",
+        "dice",
         "expiry",
+        "freed",
         "groups",
         "ids",
         "loose",
@@ -68,12 +72,20 @@ class QueueState:
         self.uses_priorities: bool = False
         self.returned: int = 0  # how many messages stood in line to return
         self.now_ms: int = 0
+        self.bytes: int = 0  # payloads of what a message queue has not settled
+        self.dice: int = 1  # where the generator of a message queue is
         self.counters: Counters = Counters()
         # Answers to the last command.
         self.reply: int = 0
         self.purged: int = 0
         self.more: bool = False  # a dispatch stopped at its limit
+        # Key and sequence of what left a last-value queue; whoever has the store takes them.
+        self.freed: list[tuple[int, int]] = []
         self.grow(policy.partitions)
+
+    def apply(self, meta: Meta, command: Command) -> list[Effect]:
+        """Change the state as the command says; returns what is to be done when it is durable."""
+        raise NotImplementedError
 
     def in_order(self) -> bool:
         return self.policy.ordering != NONE

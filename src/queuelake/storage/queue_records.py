@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+# Kinds of queues.
+DURABLE: Final = "durable"
+MESSAGE: Final = "message"
 
 
 class QueueRecord(msgspec.Struct, array_like=True):
@@ -29,3 +35,9 @@ class GroupRecord(msgspec.Struct, array_like=True):
 encode = msgspec.msgpack.encode
 decode_queue = msgspec.msgpack.Decoder(QueueRecord).decode
 decode_group = msgspec.msgpack.Decoder(GroupRecord).decode
+
+
+def settings_tree(record: QueueRecord) -> dict[str, object]:
+    """What was set for this queue at run time."""
+    tree: dict[str, object] = msgspec.json.decode(record.settings)
+    return tree

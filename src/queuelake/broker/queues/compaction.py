@@ -50,7 +50,7 @@ class Compaction:
     def __init__(self, host: HostedQueue, now_ms: int) -> None:
         self._host = host
         self._machine = host.machine
-        self._key: bytes = host.settings.compaction.key.encode()
+        self._key: bytes = host.compaction_key()
         self._clean: list[int] = []  # of each partition: where the next run starts to note keys
         # Partition, first sequence, and the commit group of the removal, of chunks to be rewritten.
         self._hollow: list[tuple[int, int, int]] = []
@@ -74,7 +74,7 @@ class Compaction:
         policy = self._machine.policy
         self.is_running = True
         try:
-            key = self._host.settings.compaction.key.encode()
+            key = self._host.compaction_key()
             if key != self._key:
                 self._key = key
                 self._clean.clear()

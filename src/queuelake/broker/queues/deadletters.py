@@ -11,7 +11,6 @@ from queuelake.broker.webhooks import DeadLetterAlert
 from queuelake.engine.commands import ACCEPTED
 from queuelake.engine.effects import DeadLetter
 from queuelake.protocol.properties import USER_PROPERTY, write_user
-from queuelake.queue_settings import dead_letter_target
 from queuelake.storage.chunk import Record
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ PREFIX: Final = b"dlq-"
 
 def bury(host: HostedQueue, effect: DeadLetter, record: Record, now_ms: int) -> None:
     """Put a copy of a message into the dead-letter queue of its queue, in this commit."""
-    name = dead_letter_target(host.settings, host.name)
+    name = host.dead_letter_queue()
     if not name:
         return
     queues = host.queues
@@ -33,7 +32,7 @@ def bury(host: HostedQueue, effect: DeadLetter, record: Record, now_ms: int) -> 
     message_id = record.message_id or host.id_prefixes[entry.partition] + b"%d" % entry.seq
     copy = dead_record(record, effect, host.topic, message_id, now_ms)
     queue.enqueue(copy, queues.partition_for(queue, copy.key), b"", ACCEPTED, now_ms)
-    url = host.settings.dlq_config.alert_webhook
+    url = host.alert_webhook()
     alerts = queues.alerts
     if url and alerts is not None:
         alert = DeadLetterAlert(

@@ -9,9 +9,9 @@ is loaded again, and its consumers join anew.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, final
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final
 
-from queuelake import names
 from queuelake.broker.deliveries import Delivery
 from queuelake.broker.participant import Participant
 from queuelake.broker.queues import reading, rows
@@ -24,19 +24,19 @@ from queuelake.broker.queues.subscriber import Subscriber
 from queuelake.broker.queues.tail import Tail
 from queuelake.engine import commands as c
 from queuelake.engine.effects import DeadLetter, Deliver, GroupGone, Load, Rank
-from queuelake.engine.kinds.durable import DurableQueue
 from queuelake.engine.machine import Command, Effect, Meta
 from queuelake.engine.message import PRIORITY_DEFAULT
 from queuelake.engine.outbox import Outbox
 from queuelake.engine.partitioning import fnv1a
 from queuelake.engine.policy.settings import Policy
 from queuelake.engine.publishing import missing_heads
+from queuelake.engine.state import QueueState
+from queuelake.storage import queue_records
 from queuelake.storage.chunk import Record
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.registry import Queues
     from queuelake.engine.partition import Partition
-    from queuelake.queue_settings import QueueSettings
     from queuelake.storage.api import Batch
 
 log = logging.getLogger("queuelake.queues")
@@ -47,9 +47,8 @@ DISPATCH: Final = c.Dispatch()
 DISPATCH_IN_BULK: Final = c.Dispatch(in_bulk=True)
 
 
-@final
 class HostedQueue(Participant):
-    """One queue which is awake."""
+    """One queue which is awake, of whatever kind."""
 
     __slots__ = (
         "_dedupe_number",
@@ -64,7 +63,6 @@ class HostedQueue(Participant):
         "created_ms",
         "delivered_ids",
         "ephemeral",
-        "explicit",
         "id",
         "id_prefixes",
         "is_deleted",
@@ -75,7 +73,6 @@ class HostedQueue(Participant):
         "rates",
         "record_dirty",
         "recorded",
-        "settings",
         "subscribers",
         "tails",
         "tidies",
@@ -88,8 +85,7 @@ class HostedQueue(Participant):
         queues: Queues,
         queue_id: int,
         name: str,
-        settings: QueueSettings,
-        explicit: dict[str, object],
+        topic: bytes,
         policy: Policy,
         created_ms: int,
         ephemeral: bool,
@@ -99,9 +95,7 @@ class HostedQueue(Participant):
         self.queues: Queues = queues
         self.id: int = queue_id
         self.name: str = name
-        self.topic: bytes = names.address(name).encode()
-        self.settings: QueueSettings = settings
-        self.explicit: dict[str, object] = explicit  # what was set for this queue at run time
+        self.topic: bytes = topic
         self.created_ms: int = created_ms
         self.ephemeral: bool = ephemeral  # lives in memory only
         self.is_deleted: bool = False
@@ -124,8 +118,29 @@ class HostedQueue(Participant):
         self._released: dict[tuple[int, int], int] = {}  # delayed, due, and not yet deleted there
         self.next_forget_ms: int = 0
         self._last_meta: Meta = Meta(0, 0)
-        self.machine: DurableQueue = DurableQueue(policy)
+        self.machine: QueueState = self.new_machine(policy)
         self._grow()
+
+    # What kind of queue it is
+
+    @abstractmethod
+    def new_machine(self, policy: Policy) -> QueueState: ...
+
+    @abstractmethod
+    def queue_record(self) -> queue_records.QueueRecord:
+        """What the store has to know of it."""
+
+    @abstractmethod
+    def read_settings(self, record: queue_records.QueueRecord) -> Policy:
+        """Take over the settings which the store has."""
+
+    @abstractmethod
+    def dead_letter_queue(self) -> str:
+        """Where its dead letters go; empty: nowhere."""
+
+    def alert_webhook(self) -> str:
+        """Who is told of a dead letter; empty: nobody."""
+        return ""
 
     def _grow(self) -> None:
         for partition in self.machine.partitions[len(self.tails) :]:
@@ -133,6 +148,10 @@ class HostedQueue(Participant):
             self.trimmed.append(partition.gone.upto)
             self.recorded.append(partition.gone.upto)
             self.id_prefixes.append(f"{self.topic.decode()}:{partition.number}:".encode())
+
+    def compaction_key(self) -> bytes:
+        """The user property by which messages of a stream replace each other."""
+        return b""
 
     # Commands
 
@@ -222,14 +241,15 @@ class HostedQueue(Participant):
             if effect.group.is_out(entry.partition, entry.seq, effect.attempt):
                 log.error("%s: message %d:%d is missing", self.name, entry.partition, entry.seq)
             return  # settled before it left, as an earlier delivery to the same consumer
-        qos = (
-            record.qos if record.qos < subscriber.subscription.qos else subscriber.subscription.qos
-        )
         if record.message_id:
             self.delivered_ids.note(effect.group, record.message_id, entry.partition, entry.seq)
         if effect.attempt == 1:
             self.machine.counters.observe(now_ms - entry.ts_ms)
-        subscriber.deliver(Delivery(subscriber, record, entry.partition, effect.attempt, qos or 1))
+        subscriber.deliver(
+            Delivery(
+                subscriber, record, entry.partition, effect.attempt, subscriber.delivery_qos(record)
+            )
+        )
         self.queues.runner.touch(subscriber.session)
 
     def record(self, number: int, seq: int) -> Record | None:
@@ -277,7 +297,6 @@ class HostedQueue(Participant):
         return False
 
     def withhold(self, due_ms: int, number: int) -> None:
-        """A delayed message does not join its partition any more."""
         self._released[(due_ms, number)] = self.queues.runner.number
 
     # Its part in group commits
@@ -347,7 +366,7 @@ class HostedQueue(Participant):
 
     # Loading
 
-    def restore(self, machine: DurableQueue) -> None:
+    def restore(self, machine: QueueState) -> None:
         """Take over what was read from the store."""
         self.machine = machine
         for tail in self.tails:
@@ -361,8 +380,7 @@ class HostedQueue(Participant):
         self._gone_groups = []
         self._grow()
 
-    def configure(self, settings: QueueSettings, policy: Policy, now_ms: int) -> None:
-        self.settings = settings
+    def configure(self, policy: Policy, now_ms: int) -> None:
         self.apply(c.Configure(policy), now_ms)
         self._grow()
         self.record_dirty = True

@@ -18,7 +18,7 @@ def join(host: HostedQueue, subscriber: Subscriber, now_ms: int) -> None:
     host.apply(
         c.Join(
             subscriber.group,
-            subscriber.session.client_id,
+            subscriber.consumer,
             min(prefetch, subscriber.session.window),
             subscriber.derived,
             subscriber.starts,
@@ -39,7 +39,7 @@ def leave(host: HostedQueue, subscriber: Subscriber, gone: bool, now_ms: int) ->
     host.subscribers.pop(subscriber.tag, None)
     deliveries = subscriber.session.deliveries
     unsent = deliveries.forget(subscriber) if deliveries is not None else []
-    host.apply(c.Leave(subscriber.group, subscriber.session.client_id, gone), now_ms)
+    host.apply(c.Leave(subscriber.group, subscriber.consumer, gone), now_ms)
     if not gone:
         for delivery in unsent:
             subscriber.settle(delivery, c.NACK)

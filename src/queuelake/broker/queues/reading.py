@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from queuelake.broker.queues import rows
 from queuelake.engine import commands as c
@@ -14,6 +14,8 @@ from queuelake.storage.delayed import due_and_number
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
+
+AHEAD_BYTES: Final = 32 * 1024
 
 
 def find_record(host: HostedQueue, number: int, seq: int) -> Record | None:
@@ -33,7 +35,7 @@ def load_entries(host: HostedQueue, number: int, first: int, now_ms: int) -> Non
     """What the machine asked for."""
     try:
         with host.queues.store.view() as view:
-            records = t.read_chunk_at(view, host.id, number, first)
+            records = t.read_ahead(view, host.id, number, first, AHEAD_BYTES)
     except Exception:
         host.machine.apply(host.meta(now_ms), c.Loaded(number, first, []))  # it may ask again
         raise

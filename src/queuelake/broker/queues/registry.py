@@ -1,7 +1,6 @@
-"""All durable queues of the broker: which there are, and which of them are awake.
+"""Durable queues by their names: finding, making and changing them, and what a topic means.
 
-Of a queue nobody uses only its name is in memory. It wakes when somebody needs it, and sleeps again
-when it has been idle for a while and nothing in it waits.
+`Hosts` knows which queues there are; here they are the durable ones among them.
 """
 
 from __future__ import annotations
@@ -12,18 +11,19 @@ from typing import Final, final
 from queuelake import names
 from queuelake.broker.clock import Clock
 from queuelake.broker.queues.binding import Binding
+from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.queues.hosts import Hosts
 from queuelake.broker.queues.incoming import Incoming
 from queuelake.broker.queues.membership import join
 from queuelake.broker.queues.publishing import capture
-from queuelake.broker.queues.reloading import read_machine, settings_tree
-from queuelake.broker.queues.tail import RecordCache
+from queuelake.broker.queues.reloading import read_machine
 from queuelake.broker.queues.target import Target
 from queuelake.broker.router import Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.webhooks import Webhooks
 from queuelake.engine.policy.settings import Policy, policy_of
-from queuelake.errors import NotFoundError, RefusedError
+from queuelake.errors import NameTakenError, NotFoundError, RefusedError
 from queuelake.protocol import reasons
 from queuelake.protocol.message import Message
 from queuelake.queue_settings import (
@@ -42,72 +42,46 @@ from queuelake.storage.api import Store
 log = logging.getLogger("queuelake.queues")
 
 TARGETS_MAX: Final = 100_000
-SWEEP_ROWS: Final = 5_000
 
 
 @final
-class Queues:
+class Queues(Hosts):
     """The service; `publishing`, `subscribing` and `upkeep` beside this file work on it."""
 
     __slots__ = (
         "_dice",
-        "_ids",
-        "_last_id",
         "_last_number",
-        "_replies",
-        "_sorted",
         "_targets",
         "alerts",
         "bindings",
-        "cache",
-        "clock",
         "durable",
-        "hosts",
         "incoming",
         "problem",
         "router",
-        "runner",
         "settings",
-        "store",
         "sublevels",
     )
 
     def __init__(
         self, store: Store, runner: Runner, router: Router, clock: Clock, settings: QueuesSection
     ) -> None:
-        self.store: Store = store
-        self.runner: Runner = runner
+        super().__init__(store, runner, clock, settings.cache_bytes_max)
         self.router: Router = router
-        self.clock: Clock = clock
         self.settings: QueuesSection = settings
-        self.cache: RecordCache = RecordCache(settings.cache_bytes_max)
-        self.hosts: dict[str, HostedQueue] = {}  # those which are awake
         self.sublevels: set[str] = set()  # names of queues which have them
         self.bindings: dict[str, list[Binding]] = {}
         self.alerts: Webhooks | None = None
         self.incoming: Incoming = Incoming()  # the properties of the last publish
-        self._ids: dict[str, int] = {}  # of all queues in the store
-        self._last_id: int = 0
         self._last_number: int = 0
-        self._replies: int = 0  # queues which live in memory only
         self.durable: bool = False  # whether what the last publish did is part of a commit
         self.problem: str = ""  # in words, why the last publish was refused
-        self._sorted: list[str] | None = None  # all names, when somebody asked for them
         self._targets: dict[bytes, Target] = {}
         self._dice: int = 1
 
     def load(self, first_id: int) -> None:
-        """Learn which queues there are; ids from `first_id` on were never used."""
-        self._last_id = first_id
         # Of 64 bits, 24 for the start and 40 for what comes after it.
         self._last_number = first_id >> 32 << 40
-        with self.store.view() as view:
-            for key, value in view.scan(api.QUEUES, b"", b"\xff" * 9):
-                record = queue_records.decode_queue(value)
-                self._ids[record.name] = int.from_bytes(key, "big")
-                own = b"topics" in record.settings or b"sublevels" in record.settings
-                if own or self.settings.defaults.sublevels:
-                    self.note(record.name, self.stored_settings(record.name, settings_tree(record)))
+        super().load(first_id)
         for name in self.settings.named:
             if name in self._ids:
                 host = self.find(name)
@@ -116,6 +90,15 @@ class Queues:
             else:
                 self.create(name, {})
         self._wake_delayed()
+
+    def learn(self, record: queue_records.QueueRecord) -> None:
+        own = b"topics" in record.settings or b"sublevels" in record.settings
+        if own or self.settings.defaults.sublevels:
+            explicit = queue_records.settings_tree(record)
+            self.note(record.name, self.stored_settings(record.name, explicit))
+
+    def names_changed(self) -> None:
+        self._targets.clear()
 
     def _wake_delayed(self) -> None:
         """Queues in which something becomes due may not sleep."""
@@ -128,32 +111,17 @@ class Queues:
                 return
             queue_id = int.from_bytes(key[:8], "big")
             if queue_id in by_id:
-                self.find(by_id[queue_id])
+                self.wake(by_id[queue_id])
             at = t.queue_key(queue_id + 1)
 
     # Finding queues
 
-    def sleeping_id(self, name: str) -> int:
-        """The id of a queue which sleeps; 0: it does not, or is not there."""
-        return 0 if name in self.hosts else self._ids.get(name, 0)
+    def find(self, name: str) -> DurableHost | None:
+        """The durable queue of this name, woken if need be."""
+        host = self.wake(name) if name not in self._foreign else None
+        return host if isinstance(host, DurableHost) else None
 
-    def names(self) -> list[str]:
-        """Of all queues, sorted; the list is kept, so it is not the caller's to change."""
-        if self._sorted is None:
-            self._sorted = sorted(set(self._ids) | set(self.hosts))
-        return self._sorted
-
-    def exists(self, name: str) -> bool:
-        return name in self.hosts or name in self._ids
-
-    def find(self, name: str) -> HostedQueue | None:
-        """The queue of this name, woken if need be."""
-        host = self.hosts.get(name)
-        if host is None and name in self._ids:
-            host = self._wake(name)
-        return host
-
-    def get(self, name: str) -> HostedQueue:
+    def get(self, name: str) -> DurableHost:
         """The queue of this name, which the caller believes to be there.
 
         Raises:
@@ -164,7 +132,7 @@ class Queues:
             raise NotFoundError(f"there is no queue {names.address(name)!r}")
         return host
 
-    def find_or_create(self, name: str) -> HostedQueue:
+    def find_or_create(self, name: str) -> DurableHost:
         """For somebody who publishes or subscribes.
 
         Raises:
@@ -173,6 +141,9 @@ class Queues:
         host = self.find(name)
         if host is not None:
             return host
+        if name in self._foreign:
+            problem = f"{names.address(name)!r} is filled from its topic filter, not by publishes"
+            raise RefusedError.because(reasons.TOPIC_NAME_INVALID, problem)
         if not self.settings.auto_create and not names.is_response(name):
             problem = f"there is no queue {names.address(name)!r} and queues.auto_create is off"
             raise RefusedError.because(reasons.NOT_AUTHORIZED, problem)
@@ -223,12 +194,15 @@ class Queues:
 
     # Making and changing them
 
-    def create(self, name: str, explicit: dict[str, object], needed: bool = False) -> HostedQueue:
+    def create(self, name: str, explicit: dict[str, object], needed: bool = False) -> DurableHost:
         """Make a queue. `needed`: messages which are here already have no other place to go.
 
         Raises:
             RefusedError: there are too many, or it cannot have these settings.
         """
+        if self.is_taken(name):
+            problem = f"there is a queue {names.address(name)!r} of another kind"
+            raise NameTakenError(problem)
         ephemeral = names.is_response(name)
         count = self._replies if ephemeral else len(self._ids)
         if count >= self.settings.queues_max and not needed:
@@ -238,10 +212,9 @@ class Queues:
         settings = self.settings_for(name, explicit)
         if settings.type == "stream":
             explicit = merged(explicit, {"type": "stream"})  # other defaults must not cut it short
-        self._last_id += 1
-        host = HostedQueue(
+        host = DurableHost(
             self,
-            self._last_id,
+            self.new_queue_id(),
             name,
             settings,
             explicit,
@@ -249,37 +222,23 @@ class Queues:
             self.clock.now_ms(),
             ephemeral,
         )
-        self.hosts[name] = host
-        self._sorted = None
+        self.add(host, queue_records.DURABLE)
         if self.sublevels:
-            self._targets.clear()  # its name may have belonged to one above it
-        if ephemeral:
-            self._replies += 1
-        else:
-            self._ids[name] = host.id
-            host.changed()
+            self.names_changed()  # its name may have belonged to one above it
         self.note(name, settings)
         return host
 
-    def _wake(self, name: str) -> HostedQueue:
-        queue_id = self._ids[name]
-        with self.store.view() as view:
-            value = view.get(api.QUEUES, t.queue_key(queue_id))
-        assert value is not None, f"{name!r} is known and not stored"
-        record = queue_records.decode_queue(value)
-        explicit = settings_tree(record)
-        settings = self.stored_settings(name, explicit)
-        policy = self.policy_for(name, settings, record.partitions)
-        host = HostedQueue(
-            self, queue_id, name, settings, explicit, policy, record.created_ms, False
+    def wake_durable(self, queue_id: int, record: queue_records.QueueRecord) -> DurableHost:
+        explicit = queue_records.settings_tree(record)
+        settings = self.stored_settings(record.name, explicit)
+        policy = self.policy_for(record.name, settings, record.partitions)
+        host = DurableHost(
+            self, queue_id, record.name, settings, explicit, policy, record.created_ms, False
         )
-        host.record_dirty = False
         host.restore(read_machine(host, policy, record))
-        host.active_ms = self.clock.now_ms()
-        self.hosts[name] = host
         return host
 
-    def configure(self, name: str, changes: dict[str, object]) -> HostedQueue:
+    def configure(self, name: str, changes: dict[str, object]) -> DurableHost:
         """Change a queue's own settings, or make it with them.
 
         Raises:
@@ -293,51 +252,22 @@ class Queues:
         explicit = merged(host.explicit, changes)
         settings = self.settings_for(name, explicit)
         changes_allowed(host.settings, settings)
-        host.explicit = explicit
+        host.explicit, host.settings = explicit, settings
         policy = self.policy_for(name, settings, len(host.machine.partitions))
         now_ms = self.clock.now_ms()
-        host.configure(settings, policy, now_ms)
+        host.configure(policy, now_ms)
         for subscriber in list(host.subscribers.values()):
             if subscriber.joined and not subscriber.prefetch:
                 join(host, subscriber, now_ms)  # with the queue's prefetch, as it is now
-        self._targets.clear()
+        self.names_changed()
         self.note(name, settings)
         return host
 
     def delete(self, name: str) -> None:
         """A queue, its messages and its groups are gone; its consumers get nothing any more."""
-        host = self.get(name)
-        host.is_deleted = True
-        for subscriber in list(host.subscribers.values()):
-            subscriber.joined = False
-            if subscriber in subscriber.session.consumers:
-                subscriber.session.consumers.remove(subscriber)
-        for tail in host.tails:
-            self.cache.forget(tail)
-        del self.hosts[name]
-        self._sorted = None
-        self._targets.clear()
+        self.remove(self.get(name))
         self._unbind(name)
         self.sublevels.discard(name)
-        if host.ephemeral:
-            self._replies -= 1
-        if self._ids.pop(name, 0):
-            self._drop(host.id)
-
-    def _drop(self, queue_id: int) -> None:
-        batch = self.runner.group.batch
-        batch.drop_queue(queue_id)
-        batch.sweep(SWEEP_ROWS)
-        self.runner.wake()
-        self.runner.if_failed(lambda: self._drop(queue_id))
-
-    def unload(self, host: HostedQueue) -> None:
-        """Nobody uses it: only its name stays in memory."""
-        host.is_deleted = True  # whoever still has a hand on it changes nothing
-        for tail in host.tails:
-            self.cache.forget(tail)
-        del self.hosts[host.name]
-        self._targets.clear()
 
     def settings_for(self, name: str, explicit: dict[str, object]) -> QueueSettings:
         named = self.settings.named.get(name, {})

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from queuelake.broker.queues.tail import Tail
 from queuelake.engine.groups import Group
-from queuelake.engine.kinds.durable import DurableQueue
 from queuelake.engine.lane import Lane, Tally
 from queuelake.engine.message import Entry
 from queuelake.engine.partition import Partition
 from queuelake.engine.partitioning import fnv1a
-from queuelake.engine.policy.settings import Policy
 from queuelake.engine.settled import Settled
 from queuelake.engine.settling import line_up
+from queuelake.engine.state import QueueState
 from queuelake.storage import api, queue_records
 from queuelake.storage import queue_tables as t
 from queuelake.storage.api import Batch, ReadTransaction
@@ -187,23 +184,14 @@ def write_ids(batch: Batch, host: HostedQueue, number: int) -> None:
 
 
 def write_record(batch: Batch, host: HostedQueue) -> None:
-    record = queue_records.QueueRecord(
-        host.name,
-        "durable",
-        host.created_ms,
-        msgspec.json.encode(host.explicit),
-        len(host.machine.partitions),
-        host.machine.next_group_id,
-        host.machine.uses_priorities,
-    )
-    batch.put(api.QUEUES, t.queue_key(host.id), queue_records.encode(record))
+    batch.put(api.QUEUES, t.queue_key(host.id), queue_records.encode(host.queue_record()))
 
 
 # Reading
 
 
 class Loader:
-    """Builds the machine of a queue from its rows."""
+    """Fills the machine of a queue from its rows."""
 
     def __init__(self, view: ReadTransaction, queue_id: int, topic: bytes) -> None:
         self._view = view
@@ -212,8 +200,8 @@ class Loader:
         self._entries: dict[int, Entry] = {}  # of the chunk read last
         self._partition = -1
 
-    def load(self, policy: Policy, next_group_id: int, now_ms: int) -> DurableQueue:
-        machine = DurableQueue(policy)
+    def load(self, machine: QueueState, next_group_id: int, now_ms: int) -> None:
+        """Fill a machine which is new."""
         machine.now_ms = now_ms
         machine.next_group_id = next_group_id
         for partition in machine.partitions:
@@ -236,7 +224,6 @@ class Loader:
         machine.delayed = sum(
             [1 for key in self._delayed_keys() if key[-2:] == b"\0\0"]  # first pieces
         )
-        return machine
 
     def _delayed_keys(self) -> list[bytes]:
         prefix = t.queue_key(self._id)
@@ -258,7 +245,7 @@ class Loader:
             block = int.from_bytes(key[14:], "big")
             settled.restore(block, int.from_bytes(value, "little"))
 
-    def _load_lanes(self, machine: DurableQueue, group: Group) -> None:
+    def _load_lanes(self, machine: QueueState, group: Group) -> None:
         for partition in machine.partitions:
             number = partition.number
             value = self._view.get(api.LANES, t.lane_key(self._id, group.id, number))
@@ -287,7 +274,7 @@ class Loader:
                 attempts, due_ms, first_ms = t.read_tally(value)
                 lane.tallies[seq] = Tally(attempts, due_ms, first_ms)
 
-    def _put_back(self, machine: DurableQueue, group: Group, lane: Lane) -> None:
+    def _put_back(self, machine: QueueState, group: Group, lane: Lane) -> None:
         """What was handed out and is not settled is in nobody's hands now."""
         last = machine.partitions[lane.number].last
         out = set(lane.settled.unsettled(lane.settled.upto + 1, min(lane.next - 1, last)))
@@ -312,7 +299,7 @@ class Loader:
             }
         return self._entries.get(seq)
 
-    def _load_ids(self, machine: DurableQueue, now_ms: int) -> None:
+    def _load_ids(self, machine: QueueState, now_ms: int) -> None:
         for key, value in t.scan_prefix(self._view, api.DEDUPE, t.queue_key(self._id)):
             until_ms = int.from_bytes(key[8:16], "big")
             if until_ms > now_ms:

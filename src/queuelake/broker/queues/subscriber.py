@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from queuelake.broker.deliveries import Consumer, Deliveries, Delivery
 from queuelake.broker.queues.incoming import EXPIRY
@@ -16,6 +16,7 @@ from queuelake.protocol.wire import ONE_BYTE, TWO_BYTES, varint
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
     from queuelake.broker.session import Session, Subscription
+    from queuelake.storage.chunk import Record
 
 MESSAGE_ID: Final = b"\x26\0\x0amessage-id"
 OFFSET: Final = b"\x26\0\x06offset"
@@ -24,13 +25,13 @@ EXPIRY_ID: Final = EXPIRY[0]
 EXPIRY_S_MAX: Final = 0xFFFFFFFF
 
 
-@final
 class Subscriber(Consumer):
-    """`tag` is how the machine names it."""
+    """`tag` is the broker's number for it, `consumer` the machine's name."""
 
     __slots__ = (
         "_ids",
         "_prefixes",
+        "consumer",
         "derived",
         "group",
         "host",
@@ -59,6 +60,7 @@ class Subscriber(Consumer):
         session = subscription.session
         self.host: HostedQueue = host
         self.session: Session = session
+        self.consumer: str = session.client_id
         self.subscription: Subscription = subscription
         self.group: str = group
         self.derived: bool = derived
@@ -84,6 +86,10 @@ class Subscriber(Consumer):
         if deliveries is None:
             deliveries = self.session.deliveries = Deliveries()
         deliveries.add(delivery)
+
+    def delivery_qos(self, record: Record) -> int:
+        granted = self.subscription.qos
+        return (record.qos if record.qos < granted else granted) or 1
 
     def is_out(self, delivery: Delivery) -> bool:
         group = self.host.machine.groups.get(self.group)
@@ -154,9 +160,9 @@ class Subscriber(Consumer):
         host = self.host
         host.active_ms = host.queues.clock.now_ms()
         partition, seq = delivery.partition, delivery.record.seq
-        client_id = self.session.client_id
         host.apply(
-            Settle(self.group, client_id, partition, seq, outcome, delay_ms, words), host.active_ms
+            Settle(self.group, self.consumer, partition, seq, outcome, delay_ms, words),
+            host.active_ms,
         )
 
     # What the client answers on the MQTT level

@@ -22,10 +22,11 @@ from typing import Final, final
 from queuelake.broker.clock import SLOT_MS, TimerWheel
 from queuelake.broker.queues.expiring import NEVER
 from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.queues.hosts import SWEEP_ROWS
 from queuelake.broker.queues.maintenance import Maintenance
 from queuelake.broker.queues.membership import join, leave
 from queuelake.broker.queues.reading import forget_settled
-from queuelake.broker.queues.registry import SWEEP_ROWS, Queues
+from queuelake.broker.queues.registry import Queues
 from queuelake.engine import commands as c
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
@@ -53,7 +54,7 @@ class QueueUpkeep:
         self._ticks = 0
 
     def start(self) -> None:
-        self._unknown = self._queues.names().copy()
+        self._unknown = self._queues.all_names()
         self._turn(self._queues.clock.now_ms())
 
     def _turn(self, now_ms: int) -> None:
@@ -199,7 +200,7 @@ class QueueUpkeep:
                 return
             if self._queues.sleeping_id(name):
                 try:
-                    self._queues.find(name)
+                    self._queues.wake(name)
                 except Exception:  # nor may one which cannot wake keep others asleep
                     log.exception("waking %r", name)
 

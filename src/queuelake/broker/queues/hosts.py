@@ -1,0 +1,176 @@
+"""Which queues there are, of whatever kind, and which of them are awake.
+
+Of a queue nobody uses only its name is in memory. It wakes when somebody needs it, and sleeps again
+when it has been idle for a while and nothing in it waits. Names are one space for all kinds.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from queuelake.broker.clock import Clock
+from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.queues.kind import QueueKind
+from queuelake.broker.queues.tail import RecordCache
+from queuelake.broker.runner import Runner
+from queuelake.storage import api, queue_records
+from queuelake.storage import queue_tables as t
+from queuelake.storage.api import Store
+
+if TYPE_CHECKING:
+    from queuelake.broker.queues.durable import DurableHost
+
+SWEEP_ROWS: Final = 5_000
+
+
+class Hosts:
+    """The queues of one broker."""
+
+    __slots__ = (
+        "_foreign",
+        "_ids",
+        "_last_id",
+        "_replies",
+        "_sorted",
+        "cache",
+        "clock",
+        "hosts",
+        "kinds",
+        "runner",
+        "store",
+    )
+
+    def __init__(self, store: Store, runner: Runner, clock: Clock, cache_bytes_max: int) -> None:
+        self.store: Store = store
+        self.runner: Runner = runner
+        self.clock: Clock = clock
+        self.cache: RecordCache = RecordCache(cache_bytes_max)
+        self.hosts: dict[str, HostedQueue] = {}  # those which are awake
+        self.kinds: dict[str, QueueKind] = {}  # of queues which are not durable ones
+        self._ids: dict[str, int] = {}  # of all queues in the store
+        self._foreign: dict[str, str] = {}  # name -> kind, of those which are not durable ones
+        self._last_id: int = 0
+        self._replies: int = 0  # queues which live in memory only
+        self._sorted: list[str] | None = None  # names of durable queues, when somebody asked
+
+    @abstractmethod
+    def wake_durable(self, queue_id: int, record: queue_records.QueueRecord) -> DurableHost:
+        """Read a durable queue from the store."""
+
+    @abstractmethod
+    def names_changed(self) -> None:
+        """What a topic means may have changed."""
+
+    def load(self, first_id: int) -> None:
+        """Learn which queues there are; ids from `first_id` on were never used."""
+        self._last_id = first_id
+        with self.store.view() as view:
+            for key, value in view.scan(api.QUEUES, b"", b"\xff" * 9):
+                record = queue_records.decode_queue(value)
+                queue_id = int.from_bytes(key, "big")
+                self._ids[record.name] = queue_id
+                if record.kind == queue_records.DURABLE:
+                    self.learn(record)
+                else:
+                    self._foreign[record.name] = record.kind
+                    self.kinds[record.kind].learn(queue_id, record)
+
+    @abstractmethod
+    def learn(self, record: queue_records.QueueRecord) -> None:
+        """There is such a durable queue in the store."""
+
+    def sleeping_id(self, name: str) -> int:
+        """The id of a queue which sleeps; 0: it does not, or is not there."""
+        return 0 if name in self.hosts else self._ids.get(name, 0)
+
+    def names(self) -> list[str]:
+        """Of all durable queues, sorted; the list is kept, so it is not the caller's to change."""
+        if self._sorted is None:
+            self._sorted = sorted((set(self._ids) | set(self.hosts)) - set(self._foreign))
+        return self._sorted
+
+    def all_names(self) -> list[str]:
+        return list(set(self._ids) | set(self.hosts))
+
+    def is_taken(self, name: str) -> bool:
+        """Whether a queue of any kind has this name."""
+        return name in self.hosts or name in self._ids
+
+    def exists(self, name: str) -> bool:
+        return self.is_taken(name) and name not in self._foreign
+
+    def wake(self, name: str) -> HostedQueue | None:
+        """The queue of this name, of whatever kind, awake."""
+        host = self.hosts.get(name)
+        if host is None and name in self._ids:
+            host = self._wake(name)
+        return host
+
+    # New ones, and those which are gone
+
+    def new_queue_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def add(self, host: HostedQueue, kind: str) -> None:
+        """A queue which is new."""
+        name = host.name
+        self.hosts[name] = host
+        self._sorted = None
+        if kind != queue_records.DURABLE:
+            self._foreign[name] = kind
+        if host.ephemeral:
+            self._replies += 1
+        else:
+            self._ids[name] = host.id
+            host.changed()
+
+    def remove(self, host: HostedQueue) -> None:
+        """A queue, its messages and its groups are gone; its consumers get nothing any more."""
+        name = host.name
+        host.is_deleted = True
+        for subscriber in list(host.subscribers.values()):
+            subscriber.joined = False
+            if subscriber in subscriber.session.consumers:
+                subscriber.session.consumers.remove(subscriber)
+        for tail in host.tails:
+            self.cache.forget(tail)
+        del self.hosts[name]
+        self._foreign.pop(name, None)
+        self._sorted = None
+        self.names_changed()
+        if host.ephemeral:
+            self._replies -= 1
+        if self._ids.pop(name, 0):
+            self._drop(host.id)
+
+    def _drop(self, queue_id: int) -> None:
+        batch = self.runner.group.batch
+        batch.drop_queue(queue_id)
+        batch.sweep(SWEEP_ROWS)
+        self.runner.wake()
+        self.runner.if_failed(lambda: self._drop(queue_id))
+
+    def unload(self, host: HostedQueue) -> None:
+        """Nobody uses it: only its name stays in memory."""
+        host.is_deleted = True  # whoever still has a hand on it changes nothing
+        for tail in host.tails:
+            self.cache.forget(tail)
+        del self.hosts[host.name]
+        self.names_changed()
+
+    def _wake(self, name: str) -> HostedQueue:
+        queue_id = self._ids[name]
+        with self.store.view() as view:
+            value = view.get(api.QUEUES, t.queue_key(queue_id))
+        assert value is not None, f"{name!r} is known and not stored"
+        record = queue_records.decode_queue(value)
+        if record.kind != queue_records.DURABLE:
+            host = self.kinds[record.kind].wake(queue_id, record)
+        else:
+            host = self.wake_durable(queue_id, record)
+        host.record_dirty = False
+        host.active_ms = self.clock.now_ms()
+        self.hosts[name] = host
+        return host
