@@ -28,7 +28,15 @@ DUE: Final = 2  # accepted with a delay which is over
 class Enqueue(Command):
     """Append a message; the machine gives it its sequence."""
 
-    __slots__ = ("cause", "dedupe", "entry", "number", "publisher")
+    __slots__ = (
+        "cause",
+        "dedupe",
+        "entry",
+        "number",
+        "publisher",
+        "replaced_size",
+        "replaces",
+    )
 
     def __init__(
         self,
@@ -37,12 +45,17 @@ class Enqueue(Command):
         cause: int = PUBLISHED,
         publisher: str = "",
         number: int = 0,
+        replaces: int = 0,
+        replaced_size: int = 0,
     ) -> None:
         self.entry: Entry = entry
         self.dedupe: bytes = dedupe  # hash of producer and message id, empty: none
         self.cause: int = cause
         self.publisher: str = publisher  # who numbers its messages, so that none comes twice
         self.number: int = number  # 0: not numbered
+        # The message with the same key, as far as the caller knows; 0: none.
+        self.replaces: int = replaces
+        self.replaced_size: int = replaced_size  # the machine may have forgotten it
 
 
 @final
@@ -204,13 +217,14 @@ class Remove(Command):
 
 @final
 class Truncate(Command):
-    """Forget the messages of a partition up to a sequence: a stream has kept them long enough."""
+    """Forget the messages of a partition up to a sequence: they were kept long enough."""
 
-    __slots__ = ("partition", "upto")
+    __slots__ = ("partition", "size", "upto")
 
-    def __init__(self, partition: int, upto: int) -> None:
+    def __init__(self, partition: int, upto: int, size: int = 0) -> None:
         self.partition: int = partition
         self.upto: int = upto
+        self.size: int = size  # payload bytes of those which are there, where that is counted
 
 
 @final

@@ -21,6 +21,7 @@ class Counters:
         "expired",
         "latency",
         "nacked",
+        "overwritten",
         "redelivered",
         "refused",
         "timed_out",
@@ -34,6 +35,7 @@ class Counters:
         self.redelivered: int = 0
         self.acked: int = 0
         self.nacked: int = 0
+        self.overwritten: int = 0
         self.timed_out: int = 0
         self.expired: int = 0
         self.dropped: int = 0

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from queuelake.engine.lane import Lane
 from queuelake.engine.message import Entry
-from queuelake.engine.partitioning import ranges
+from queuelake.engine.partitioning import fnv1a, ranges
+
+GROUP: Final = ""  # the one group of a message queue
 
 
 @final
 class Consumer:
     """A member of a group."""
 
-    __slots__ = ("held", "limit", "name", "prefetch", "tag", "unsent")
+    __slots__ = ("hash", "held", "limit", "name", "prefetch", "tag", "turn", "unsent")
 
     def __init__(self, name: str, prefetch: int, tag: int) -> None:
         self.name: str = name
+        self.hash: int = fnv1a(name.encode())
         self.prefetch: int = prefetch
         self.tag: int = tag
         self.held: int = 0
         self.limit: int = 0  # how much it may hold after the dispatch under way
+        self.turn: int = 0  # when it was served last, where consumers take turns
         self.unsent: int = 0  # in the outbox
 
 

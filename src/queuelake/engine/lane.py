@@ -55,13 +55,14 @@ class Held:
 class Tally:
     """How a message fared so far."""
 
-    __slots__ = ("attempts", "due_ms", "first_ms", "line")
+    __slots__ = ("attempts", "due_ms", "first_ms", "line", "without")
 
     def __init__(self, attempts: int, due_ms: int, first_ms: int) -> None:
         self.attempts: int = attempts  # how often it was handed out
         self.due_ms: int = due_ms  # not again before; 0: at once
         self.first_ms: int = first_ms  # when it was handed out first
         self.line: int = 0  # its number among all which returned
+        self.without: str = ""  # who refused it: not to be asked again before `due_ms`
 
 
 @final

@@ -5,6 +5,7 @@ from __future__ import annotations
 from queuelake.engine import commands as c
 from queuelake.engine.dispatch import rank
 from queuelake.engine.groups import Group
+from queuelake.engine.leaving import missing_head
 from queuelake.engine.message import PRIORITY_DEFAULT, Entry
 from queuelake.engine.partition import Partition
 from queuelake.engine.policy.settings import NONE
@@ -96,9 +97,15 @@ def _refusal(state: QueueState, size: int, dedupe: bytes) -> int:
     return 0
 
 
-def missing_heads(state: QueueState) -> list[tuple[int, int]]:
-    """Partition and sequence of the messages which must be loaded before one can be dropped."""
+def missing_heads(state: QueueState, size: int = 0) -> list[tuple[int, int]]:
+    """Partition and sequence of the messages which must be loaded before one can be dropped.
+
+    In a message queue it depends on the size of the message which needs the room.
+    """
     policy = state.policy
+    if policy.is_message_queue:
+        head = missing_head(state, size)
+        return [(0, head)] if head else []
     if not policy.drop_head or not policy.depth_max or state.depth() < policy.depth_max:
         return []
     missing: list[tuple[int, int]] = []

@@ -23,7 +23,7 @@ def settle(state: QueueState, command: c.Settle, effects: list[Effect]) -> None:
     held = lane.held.get(seq)
     if held is None:
         if outcome != c.BURIED:
-            state.reply = _not_held(state, lane, seq, outcome)
+            state.reply = not_held(state, lane, seq, outcome)
         elif lane.dying.pop(seq, None) is not None:
             state.done(group, lane, seq)
     elif held.consumer.name != command.consumer:
@@ -37,10 +37,10 @@ def settle(state: QueueState, command: c.Settle, effects: list[Effect]) -> None:
         come_back(state, group, lane, held, state.now_ms + command.delay_ms, effects)
     else:
         state.let_go(lane, held)
-        _bury(state, group, lane, held, REJECTED, command.reason, effects)
+        bury(state, group, lane, held, REJECTED, command.reason, effects)
 
 
-def _not_held(state: QueueState, lane: Lane, seq: int, outcome: int) -> int:
+def not_held(state: QueueState, lane: Lane, seq: int, outcome: int) -> int:
     if not 0 < seq <= state.partitions[lane.number].last:
         return NOT_FOUND
     if seq in lane.settled:
@@ -56,7 +56,7 @@ def come_back(
     state.let_go(lane, held)
     reason = retry.verdict(state.policy, held.attempt, entry.ts_ms, state.now_ms)
     if reason:
-        _bury(state, group, lane, held, reason, "", effects)
+        bury(state, group, lane, held, reason, "", effects)
         return
     lane.come_back(entry, held.attempt, held.first_ms, due_ms)
     line_up(state, lane, entry, due_ms)
@@ -79,7 +79,7 @@ def line_up(state: QueueState, lane: Lane, entry: Entry, due_ms: int) -> None:
         state.put_return(lane, entry)
 
 
-def _bury(
+def bury(
     state: QueueState,
     group: Group,
     lane: Lane,

@@ -16,12 +16,14 @@ from queuelake.engine.commands import Enqueue
 from queuelake.engine.dispatch import push_ranked
 from queuelake.engine.groups import Consumer, Group
 from queuelake.engine.kinds.durable import DurableQueue
+from queuelake.engine.kinds.message_queue import MessageQueue
 from queuelake.engine.lane import Held, Lane, Tally
 from queuelake.engine.message import Entry
 from queuelake.engine.partition import Partition
 from queuelake.engine.policy.settings import Policy
 from queuelake.engine.publishers import PublisherSession
 from queuelake.engine.settled import Settled
+from queuelake.engine.state import QueueState
 
 
 class _Entry(msgspec.Struct, array_like=True):
@@ -54,7 +56,7 @@ class _Lane(msgspec.Struct, array_like=True):
     horizon: int
     held: list[_Held]
     out: list[tuple[int, int]]
-    tallies: list[tuple[int, int, int, int, int]]
+    tallies: list[tuple[int, int, int, int, int, str]]
     returns: list[_Entry]
     waiting: list[tuple[int, _Entry]]
     blocked: list[tuple[int, int]]
@@ -69,7 +71,7 @@ class _Group(msgspec.Struct, array_like=True):
     id: int
     derived: bool
     pattern: bytes
-    consumers: list[tuple[str, int, int, int]]
+    consumers: list[tuple[str, int, int, int, int]]
     lanes: list[_Lane]
     absent_ms: int
     unsettled: int
@@ -106,9 +108,11 @@ class _Queue(msgspec.Struct, array_like=True):
     uses_priorities: bool
     returned: int
     now_ms: int
+    payload_bytes: int
+    dice: int
 
 
-def snapshot(queue: DurableQueue) -> bytes:
+def snapshot(queue: QueueState) -> bytes:
     """The state, without payloads."""
     return msgspec.msgpack.encode(
         _Queue(
@@ -127,21 +131,23 @@ def snapshot(queue: DurableQueue) -> bytes:
             queue.uses_priorities,
             queue.returned,
             queue.now_ms,
+            queue.bytes,
+            queue.dice,
         )
     )
 
 
-def state_hash(queue: DurableQueue) -> bytes:
+def state_hash(queue: QueueState) -> bytes:
     return hashlib.blake2b(snapshot(queue), digest_size=16).digest()
 
 
-def restore(data: bytes) -> DurableQueue:
+def restore(data: bytes) -> QueueState:
     """The queue whose snapshot this is."""
     found = msgspec.msgpack.decode(data, type=_Queue)
     policy = Policy()
     for name, value in found.policy.items():
         setattr(policy, name, value)
-    queue = DurableQueue(policy)
+    queue: QueueState = MessageQueue(policy) if policy.is_message_queue else DurableQueue(policy)
     queue.grow(len(found.partitions))
     for partition, stored in zip(queue.partitions, found.partitions, strict=True):
         _restore_partition(partition, stored)
@@ -163,6 +169,8 @@ def restore(data: bytes) -> DurableQueue:
     queue.uses_priorities = found.uses_priorities
     queue.returned = found.returned
     queue.now_ms = found.now_ms
+    queue.bytes = found.payload_bytes
+    queue.dice = found.dice
     return queue
 
 
@@ -171,7 +179,7 @@ _POLICY_FIELDS = tuple(
 )
 
 
-def _known_ids(queue: DurableQueue) -> list[tuple[bytes, int]]:
+def _known_ids(queue: QueueState) -> list[tuple[bytes, int]]:
     """Without those whose time is over: when they are forgotten makes no difference."""
     return [(digest, until) for digest, until in queue.ids.until.items() if until > queue.now_ms]
 
@@ -240,7 +248,7 @@ def _lane(lane: Lane) -> _Lane:
             for h in lane.held.values()
         ],
         sorted(lane.out.items()),
-        sorted((seq, t.attempts, t.due_ms, t.first_ms, t.line) for seq, t in lane.tallies.items()),
+        [_tally(seq, lane.tallies[seq]) for seq in sorted(lane.tallies)],
         [_entry(entry) for entry in lane.returns],
         [(item[0], _entry(item[2])) for item in sorted(lane.waiting, key=lambda item: item[:2])],
         sorted(lane.blocked.items()),
@@ -251,13 +259,17 @@ def _lane(lane: Lane) -> _Lane:
     )
 
 
+def _tally(seq: int, tally: Tally) -> tuple[int, int, int, int, int, str]:
+    return seq, tally.attempts, tally.due_ms, tally.first_ms, tally.line, tally.without
+
+
 def _group(group: Group) -> _Group:
     return _Group(
         group.name,
         group.id,
         group.derived,
         group.pattern,
-        [(one.name, one.prefetch, one.tag, one.held) for one in group.order],
+        [(one.name, one.prefetch, one.tag, one.held, one.turn) for one in group.order],
         [_lane(lane) for lane in group.lanes],
         group.absent_ms,
         group.unsettled,
@@ -269,9 +281,10 @@ def _group(group: Group) -> _Group:
 
 def _restore_group(stored: _Group) -> Group:
     group = Group(stored.name, stored.id, stored.derived, stored.pattern)
-    for name, prefetch, tag, held in stored.consumers:
+    for name, prefetch, tag, held, turn in stored.consumers:
         consumer = group.consumers[name] = Consumer(name, prefetch, tag)
         consumer.held = held
+        consumer.turn = turn
     former: dict[str, Consumer] = {}  # left, and still have something in hand
     group.lanes = [
         _restore_lane(number, lane, group, former) for number, lane in enumerate(stored.lanes)
@@ -299,16 +312,17 @@ def _restore_lane(number: int, stored: _Lane, group: Group, former: dict[str, Co
         entry = _to_entry(one.entry)
         lane.held[entry.seq] = Held(entry, consumer, one.attempt, one.first_ms, one.deadline_ms)
     lane.out = dict(stored.out)
-    for seq, attempts, due_ms, first_ms, line in stored.tallies:
+    for seq, attempts, due_ms, first_ms, line, without in stored.tallies:
         tally = lane.tallies[seq] = Tally(attempts, due_ms, first_ms)
         tally.line = line
+        tally.without = without
     lane.returns = [_to_entry(one) for one in stored.returns]
     for due_ms, waiting in stored.waiting:
         lane.wait(_to_entry(waiting), due_ms)
     lane.blocked = dict(stored.blocked)
-    for _, entries in stored.aside:
-        for one_aside in entries:
-            lane.set_aside(_to_entry(one_aside))
+    for key, entries in stored.aside:
+        lane.aside[key] = [_to_entry(one) for one in entries]
+        lane.aside_count += len(entries)
     lane.list_ready()
     lane.dying = {one.seq: _to_entry(one) for one in stored.dying}
     lane.unseen = set(stored.unseen)

@@ -104,7 +104,7 @@ def purge(state: QueueState) -> None:
 
 
 def _purge_lane(state: QueueState, group: Group, lane: Lane, last: int) -> None:
-    kept = sorted([*lane.held, *lane.dying])
+    kept = sorted([seq for seq in [*lane.held, *lane.dying] if seq not in lane.settled])
     before = lane.unsettled(last)
     lane.empty(last, kept, state.policy.key_inflight)
     group.unsettled -= before - lane.unsettled(last)

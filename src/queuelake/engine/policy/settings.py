@@ -14,6 +14,12 @@ NONE: Final = 0
 PARTITION: Final = 1
 STRICT: Final = 2
 
+# Who gets a message of a message queue.
+RANDOM: Final = 0
+ROUND_ROBIN: Final = 1
+LEAST_INFLIGHT: Final = 2
+STICKY_KEY: Final = 3
+
 BLOCKS_NOTHING: Final = 0
 BLOCKS_KEY: Final = 1
 BLOCKS_PARTITION: Final = 2
@@ -35,9 +41,11 @@ class Policy:
         "backoff_max_ms",
         "backoff_multiplier",
         "batch_size",
+        "bytes_max",
         "compaction_enabled",
         "compaction_interval_ms",
         "compaction_lag_ms",
+        "count_max",
         "dedupe_window_ms",
         "delivery_timeout_ms",
         "depth_max",
@@ -47,17 +55,21 @@ class Policy:
         "group_expiry_ms",
         "heartbeat_timeout_ms",
         "is_dead_letter_queue",
+        "is_last_value",
+        "is_message_queue",
         "is_stream",
         "key_inflight",
         "message_bytes_max",
         "ordering",
         "partitions",
         "prefetch",
+        "redispatch_ms",
         "retention_age_ms",
         "retention_bytes",
         "retention_messages",
         "retries_max",
         "retry_blocks",
+        "strategy",
         "sublevels",
         "total_timeout_ms",
         "ttl_ms",
@@ -94,6 +106,32 @@ class Policy:
         self.compaction_enabled: bool = False
         self.compaction_lag_ms: int = 300_000
         self.compaction_interval_ms: int = 600_000
+        # Of message queues.
+        self.is_message_queue: bool = False
+        self.is_last_value: bool = False
+        self.strategy: int = RANDOM
+        self.redispatch_ms: int = 100
+        self.count_max: int = 0
+        self.bytes_max: int = 0  # payloads of what is there
+
+
+def message_queue_policy() -> Policy:
+    """Defaults of a message queue: what only durable queues have is off."""
+    policy = Policy()
+    policy.is_message_queue = True
+    policy.partitions = 1
+    policy.ordering = NONE
+    policy.retry_blocks = BLOCKS_NOTHING
+    policy.retries_max = UNLIMITED
+    policy.total_timeout_ms = 0
+    policy.delivery_timeout_ms = 0
+    policy.message_bytes_max = UNLIMITED
+    policy.depth_max = 0
+    policy.ttl_ms = 0
+    policy.group_expiry_ms = 0
+    policy.dedupe_window_ms = 0
+    policy.retention_age_ms = 7 * 86_400_000
+    return policy
 
 
 def policy_of(settings: QueueSettings, dead_letters: bool) -> Policy:
