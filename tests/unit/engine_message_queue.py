@@ -156,8 +156,12 @@ class DrivenMessageQueue:
     # Time and orders
 
     def after(self, ms: int) -> None:
+        """Ticks until the machine knows what it wanted to know."""
         self.now_ms += ms
-        self.apply(c.Tick())
+        loads = -1
+        while loads < len(self.loads):
+            loads = len(self.loads)
+            self.apply(c.Tick())
         self.take_freed()
 
     def configure(self, **settings: float) -> None:
