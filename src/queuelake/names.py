@@ -20,6 +20,7 @@ from mypy_extensions import mypyc_attr
 from queuelake.errors import RefusedError
 
 PREFIX: Final = b"$queue/"
+MQ_PREFIX: Final = b"$q/"
 DEAD_LETTERS: Final = "dlq/"
 RESPONSES: Final = "responses/"
 NAME_BYTES_MAX: Final = 400
@@ -154,6 +155,13 @@ def address(name: str) -> str:
 def dead_letter_name(name: str) -> str:
     """Where the messages of a queue go which nobody could process, unless it says another place."""
     return DEAD_LETTERS + name
+
+
+def dead_letter_name_of_filter(name: str) -> str:
+    """The same for a message queue, whose name may be `/` and a topic filter."""
+    levels = name.removeprefix("/").split("/")
+    escaped = [one.replace("%", "%25").replace("+", "%2B").replace("#", "%23") for one in levels]
+    return DEAD_LETTERS + "/".join([level or "%2F" for level in escaped])
 
 
 def is_dead_letter(name: str) -> bool:

@@ -15,6 +15,7 @@ from msgspec import Meta, field
 
 from queuelake import names
 from queuelake.config_types import U16, Count, Port, Positive, PositiveSize, Section
+from queuelake.mq_settings import MqConfig
 from queuelake.queue_settings import QueueSettings
 
 
@@ -190,6 +191,7 @@ class Settings(Section, frozen=True):
     http: Http = Http()
     storage: Storage = Storage()
     queues: Queues = field(default_factory=Queues)
+    mq: MqConfig = MqConfig()
     log: Log = Log()
     sys: Sys = Sys()
 

@@ -18,6 +18,7 @@ from queuelake.admin.openapi import add_openapi_routes
 from queuelake.admin.paths import RawPath
 from queuelake.admin.rest_queues import add_queue_routes
 from queuelake.admin.rest_v1 import add_v1_routes
+from queuelake.admin.rest_v5 import add_v5_routes
 from queuelake.admin.services import Services
 
 REQUESTS_MAX = 256
@@ -45,6 +46,7 @@ def create_app(services: Services) -> FastAPI:
     add_metrics_route(app, services)
     add_v1_routes(app, services)
     add_queue_routes(app, services)
+    add_v5_routes(app, services)
     add_openapi_routes(app)
     # The last one added is the first to see a request.
     app.add_middleware(RequireKey, keys=services.keys)

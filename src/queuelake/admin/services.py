@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 
+from queuelake import control_mq as mq_ops
 from queuelake import control_queues as ops
 from queuelake.apikey import KeyFile
 from queuelake.control import (
@@ -19,6 +20,7 @@ from queuelake.control import (
     Readiness,
     Status,
 )
+from queuelake.control_mq import MqConfigInfo, MqInfo, MqPage, MqStats
 from queuelake.control_queues import (
     ConsumerPage,
     DeadLetterPage,
@@ -132,6 +134,38 @@ class Services:
     async def delete_group(self, name: str, group: str) -> None:
         args: dict[str, object] = {"name": name, "group": group}
         await self._control.call(ops.QUEUE_GROUP_DELETE, object, args)
+
+    # Message queues, by their name or the topic filter of one without a name
+
+    async def message_queues(self, limit: int, cursor: str) -> MqPage:
+        args: dict[str, object] = {"limit": limit, "cursor": cursor}
+        return await self._control.call(mq_ops.MQ_QUEUES, MqPage, args)
+
+    async def message_queue(self, name: str) -> MqInfo:
+        return await self._control.call(mq_ops.MQ_QUEUE, MqInfo, {"name": name})
+
+    async def create_message_queue(self, settings: bytes) -> MqInfo:
+        return await self._control.call(mq_ops.MQ_CREATE, MqInfo, {"settings": settings})
+
+    async def update_message_queue(self, name: str, settings: bytes) -> MqInfo:
+        """Change the settings which are in this JSON; the others stay."""
+        args: dict[str, object] = {"name": name, "settings": settings}
+        return await self._control.call(mq_ops.MQ_UPDATE, MqInfo, args)
+
+    async def delete_message_queue(self, name: str) -> None:
+        await self._control.call(mq_ops.MQ_DELETE, object, {"name": name})
+
+    async def message_queue_stats(self, name: str) -> MqStats:
+        return await self._control.call(mq_ops.MQ_STATS, MqStats, {"name": name})
+
+    async def message_queue_config(self) -> MqConfigInfo:
+        return await self._control.call(mq_ops.MQ_CONFIG, MqConfigInfo)
+
+    async def configure_message_queues(self, settings: bytes) -> None:
+        await self._control.call(mq_ops.MQ_CONFIGURE, object, {"settings": settings})
+
+    async def collect_message_queue_garbage(self) -> None:
+        await self._control.call(mq_ops.MQ_COLLECT_GARBAGE, object)
 
     async def _ask_readiness(self) -> Readiness:
         try:

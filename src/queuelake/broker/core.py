@@ -21,6 +21,7 @@ from queuelake.broker.committer import Committer, CommitThread
 from queuelake.broker.connection import Connection
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.limits import TokenBucket
+from queuelake.broker.message_queues.service import MessageQueues
 from queuelake.broker.metrics import Metrics
 from queuelake.broker.queues.registry import Queues
 from queuelake.broker.queues.subscribing import client_left, client_resumed
@@ -95,6 +96,9 @@ class Broker:
         self.sessions = Sessions(
             store, self.runner, self.delivery, self.clock, self.timers, settings.mqtt.inflight_max
         )
+        self.message_queues = MessageQueues(
+            self.queues, self.sessions, self.queue_upkeep, settings.mq
+        )
         self.wills = Wills(self.runner, self.delivery, self.clock, self.timers)
         self.connections: set[Connection] = set()
         self._per_ip: dict[str, int] = {}
@@ -112,8 +116,10 @@ class Broker:
                 self.retained.set(records.retained_message(value), 0)
                 self.retained.shrink(0)
         self.sessions.load()
+        self.message_queues.load()
         self.queues.load(self.sessions.new_id())
         self.queue_upkeep.start()
+        self.message_queues.garbage.start()
         self.wills.load(self.store)
         self._turn()
         self.timers.arm(self.clock.now_ms() + EXPIRED_RETAINED_EVERY_MS, self._drop_expired)

@@ -100,11 +100,14 @@ class Deliveries:
             if limit and len(frame) > limit:
                 delivery.consumer.undeliverable(delivery, len(frame))
                 continue
-            inflight[packet_id] = delivery
-            room -= 1
             qos = delivery.qos
             sent[qos] = sent[qos] + 1
             out.append(frame)
+            if qos == 0:
+                delivery.consumer.acknowledged(delivery, 0)
+                continue
+            inflight[packet_id] = delivery
+            room -= 1
 
     def _free_id(self) -> int:
         while True:

@@ -14,10 +14,11 @@ from queuelake.broker.metrics import Metrics
 from queuelake.broker.queues.publishing import publish as publish_to_queue
 from queuelake.broker.queues.registry import Queues
 from queuelake.broker.retained import Retained
-from queuelake.broker.router import Capture, Router
+from queuelake.broker.router import NOT_TAKEN, Capture, Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session, Subscription
 from queuelake.names import PREFIX as QUEUE_PREFIX
+from queuelake.protocol import reasons
 from queuelake.protocol.message import RETAIN_FLAG, Message, encode_ids
 from queuelake.settings import Limits
 
@@ -92,9 +93,8 @@ class Delivery:
             if member is not None:
                 self._offer_shared(member, message)
                 count += 1
-        for capture in route.captures:
-            count += 1
-            self._capture(capture, message)
+        if route.captures:
+            count += self._capture_all(route.captures, message)
         if message.retain:
             self._retain(message)
         return count
@@ -122,14 +122,30 @@ class Delivery:
         self._insist = True
         self._enqueue(message, None)
 
-    def _capture(self, capture: Capture, message: Message) -> None:
+    def _capture_all(self, captures: list[Capture], message: Message) -> int:
+        """Returns how many have it, or had to have it."""
+        count = failed = 0
+        for capture in captures:
+            reason = self._capture(capture, message)
+            if reason == NOT_TAKEN:
+                continue
+            count += 1
+            if reason and capture.is_lenient:
+                failed += 1
+            elif reason:
+                self.refused_because = reason
+        if failed and failed == count and self.queues.strict_publish:
+            self.refused_because = reasons.UNSPECIFIED_ERROR
+        return count
+
+    def _capture(self, capture: Capture, message: Message) -> int:
         reason = capture.capture(message)
         if reason:
-            self.refused_because = reason
-            return
+            return reason
         self.stored = True
         if self._insist:
             self.runner.if_failed(lambda: self._capture_again(capture, message))
+        return 0
 
     def _capture_again(self, capture: Capture, message: Message) -> None:
         self._insist = True

@@ -36,6 +36,10 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def observe_many(self, value: float, count: int) -> None:
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
+
 
 @final
 class Metrics:

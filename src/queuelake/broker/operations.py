@@ -11,6 +11,7 @@ from queuelake import __version__
 from queuelake.broker import metrics as broker_metrics
 from queuelake.broker.connection import Connection
 from queuelake.broker.core import Broker
+from queuelake.broker.message_queue_operations import MessageQueueOperations
 from queuelake.broker.queue_census import QueueCensus
 from queuelake.broker.queue_operations import Operation, QueueOperations
 from queuelake.broker.session import Session
@@ -44,6 +45,9 @@ class Operations:
         self._addresses = addresses
         self._child_restarts = child_restarts
         self._queue_operations = QueueOperations(broker.queues)
+        self._mq_operations = MessageQueueOperations(
+            broker.message_queues, self._queue_operations.durable
+        )
         self._census = QueueCensus(broker.queues)
         self.admin_started = asyncio.Event()
 
@@ -57,6 +61,7 @@ class Operations:
             "disconnect": self.disconnect,
             "child_started": self.child_started,
             **self._queue_operations.table(),
+            **self._mq_operations.table(),
         }
 
     def child_started(self, args: dict[str, object]) -> bool:

@@ -137,12 +137,12 @@ class QueueOperations:
         name = names.bare_name(str(args.get("name", "")))
         is_new = not self._queues.exists(name)
         self._queues.configure(name, read_changes(changes))
-        await self._durable()
+        await self.durable()
         return QueueConfigured(is_new, self.queue(args))
 
     async def delete(self, args: dict[str, object]) -> None:
         self._queues.delete(self._queue(args).name)
-        await self._durable()
+        await self.durable()
 
     # State
 
@@ -200,7 +200,7 @@ class QueueOperations:
             count = len(group.consumers)
             raise GroupInUseError(f"group {name!r} has {count} consumers; it may have none")
         host.apply(c.ForgetGroup(name), self._queues.clock.now_ms())
-        await self._durable()
+        await self.durable()
 
     # Messages
 
@@ -224,7 +224,7 @@ class QueueOperations:
     async def purge(self, args: dict[str, object]) -> Purged:
         host = self._queue(args)
         purged = host.purge(self._queues.clock.now_ms())
-        await self._durable()
+        await self.durable()
         return Purged(purged)
 
     # Dead letters
@@ -246,7 +246,7 @@ class QueueOperations:
     async def retry_dead_letter(self, args: dict[str, object]) -> Redriven:
         host, message_id = self._queue(args), str(args.get("id", ""))
         done = redrive.redrive(host, message_id, self._queues.clock.now_ms())
-        await self._durable()
+        await self.durable()
         return done
 
     # Shared
@@ -256,7 +256,7 @@ class QueueOperations:
         host.active_ms = self._queues.clock.now_ms()
         return host
 
-    async def _durable(self) -> None:
+    async def durable(self) -> None:
         """Wait until everything done so far is stored.
 
         Raises:

@@ -9,20 +9,20 @@ from __future__ import annotations
 from queuelake import names
 from queuelake.broker import queue_views
 from queuelake.broker.queues.deadletters import dead_properties
-from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.queues.durable import DurableHost
 from queuelake.control_queues import Redriven
 from queuelake.engine import commands as c
 from queuelake.errors import NotFoundError
 from queuelake.storage.chunk import Record
 
 
-def letters_of(host: HostedQueue) -> HostedQueue | None:
+def letters_of(host: DurableHost) -> DurableHost | None:
     """The queue which takes the dead letters of another, if there is one yet."""
     name = host.dead_letter_queue()
     return host.queues.find(name) if name else None
 
 
-def redrive(host: HostedQueue, message_id: str, now_ms: int) -> Redriven:
+def redrive(host: DurableHost, message_id: str, now_ms: int) -> Redriven:
     """Put a dead letter back; it is so when the commit is durable.
 
     Raises:
@@ -45,7 +45,7 @@ def redrive(host: HostedQueue, message_id: str, now_ms: int) -> Redriven:
     raise NotFoundError(f"queue {address!r} has no dead letter {message_id!r}")
 
 
-def _partition(host: HostedQueue, story: dict[str, str], dead: Record) -> int:
+def _partition(host: DurableHost, story: dict[str, str], dead: Record) -> int:
     number = story.get("dlq-original-partition", "")
     # Who publishes to a dead-letter queue may write what he likes.
     if number.isdecimal() and len(number) < 5 and int(number) < len(host.machine.partitions):
@@ -54,7 +54,7 @@ def _partition(host: HostedQueue, story: dict[str, str], dead: Record) -> int:
 
 
 def _revived(
-    host: HostedQueue, dead: Record, story: dict[str, str], own: bytes, now_ms: int
+    host: DurableHost, dead: Record, story: dict[str, str], own: bytes, now_ms: int
 ) -> Record:
     topic = story.get("dlq-original-topic", "").encode()
     former_id = story.get("dlq-original-id", "").encode()

@@ -17,6 +17,7 @@ from queuelake.protocol.message import Message, encode_ids
 from queuelake.protocol.topics import has_wildcard
 
 CACHED_TOPIC_BYTES_MAX: Final = 512
+NOT_TAKEN: Final = -1
 
 
 @final
@@ -85,10 +86,11 @@ class Capture:
     """Something besides sessions which gets every message of a topic filter."""
 
     topic_filter: bytes
+    is_lenient: bool  # the publisher is told only when nobody at all could take the message
 
     @abstractmethod
     def capture(self, message: Message) -> int:
-        """Take a message; returns 0, or the MQTT reason why it is refused."""
+        """Take a message; returns 0, NOT_TAKEN, or the MQTT reason why it is refused."""
 
 
 @final

@@ -70,7 +70,7 @@ def _join(
     former = session.subscriptions.get(item.topic_filter)
     subscription, _ = broker.sessions.subscribe(session, item, packet.subscription_id, packet.user)
     try:
-        queue_subscribing.subscribe(broker.queues, subscription)
+        granted = queue_subscribing.subscribe(broker.queues, subscription)
     except RefusedError as error:
         if former is None:
             broker.sessions.unsubscribe(session, item.topic_filter)
@@ -80,7 +80,7 @@ def _join(
         if reason == reasons.IMPLEMENTATION_SPECIFIC_ERROR or connection.version != V5:
             return (reason if connection.version == V5 else 0x80), str(error)
         return reason, str(error)
-    return item.qos, ""
+    return granted, ""
 
 
 @final

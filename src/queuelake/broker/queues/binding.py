@@ -19,6 +19,7 @@ class Binding(Capture):
 
     def __init__(self, queues: Queues, name: str, topic_filter: bytes) -> None:
         self.topic_filter = topic_filter
+        self.is_lenient = False
         self._queues: Queues = queues
         self._name: str = name
 

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, final
 import msgspec
 
 from queuelake import names
+from queuelake.broker.queues import reading, rows
 from queuelake.broker.queues.host import HostedQueue
+from queuelake.engine import commands as c
 from queuelake.engine.kinds.durable import DurableQueue
+from queuelake.engine.message import PRIORITY_DEFAULT
+from queuelake.engine.partitioning import fnv1a
 from queuelake.engine.policy.settings import Policy
+from queuelake.engine.publishing import missing_heads
 from queuelake.engine.state import QueueState
 from queuelake.queue_settings import QueueSettings, dead_letter_target
 from queuelake.storage import queue_records
+from queuelake.storage.chunk import Record
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.registry import Queues
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
 class DurableHost(HostedQueue):
     """`$queue/{name}`."""
 
-    __slots__ = ("explicit", "settings")
+    __slots__ = ("_group_names", "_hash", "_hashed_key", "explicit", "settings")
 
     def __init__(
         self,
@@ -37,6 +43,9 @@ class DurableHost(HostedQueue):
     ) -> None:
         self.settings: QueueSettings = settings
         self.explicit: dict[str, object] = explicit  # what was set for this queue at run time
+        self._hashed_key: bytes = b""
+        self._hash: int = 0
+        self._group_names: dict[bytes, str] = {}
         topic = names.address(name).encode()
         super().__init__(queues, queue_id, name, topic, policy, created_ms, ephemeral)
 
@@ -71,3 +80,45 @@ class DurableHost(HostedQueue):
 
     def alert_webhook(self) -> str:
         return self.settings.dlq_config.alert_webhook
+
+    # Messages
+
+    def enqueue(
+        self, record: Record, partition: int, dedupe: bytes, cause: int, now_ms: int
+    ) -> int:
+        """Store a message; the machine's reply."""
+        machine = self.machine
+        if machine.policy.drop_head:
+            for number, seq in missing_heads(machine):
+                reading.load_entries(self, number, seq, now_ms)
+        key = self.hash_of(record.key) + 1 if record.key else 0
+        entry = rows.entry_with(record, partition, self.topic, key)
+        machine.apply(self.meta(now_ms), c.Enqueue(entry, dedupe, cause))
+        if machine.reply == 0:
+            record.seq = entry.seq
+            self.tails[partition].append(record)
+            self.queues.runner.pace.published += 1
+            if entry.priority != PRIORITY_DEFAULT:
+                self.record_dirty = True
+            self.changed()
+        return machine.reply
+
+    def hash_of(self, key: bytes) -> int:
+        """Of a partition key; asked twice in a row for each message."""
+        if key is not self._hashed_key:
+            self._hashed_key = key
+            self._hash = fnv1a(key)
+        return self._hash
+
+    def group_named(self, name: bytes) -> str:
+        """A group's name as the machine has it: made once, not for each settlement."""
+        found = self._group_names.get(name)
+        if found is None:
+            found = name.decode()
+            if found in self.machine.groups:
+                self._group_names[name] = found
+        return found
+
+    def group_gone(self, group_id: int) -> None:
+        super().group_gone(group_id)
+        self._group_names.clear()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
-from queuelake.broker.queues import rows
 from queuelake.engine import commands as c
 from queuelake.storage import queue_tables as t
 from queuelake.storage.chunk import Record
@@ -75,7 +74,7 @@ class Sweep:
                 if record.seq < seq or self._machine.is_deleted(partition, record.seq):
                     continue
                 if expires_ms <= now_ms:
-                    over.append(rows.entry_of(record, partition.number, self._host.topic))
+                    over.append(self._host.entry_of(record, partition.number))
                 elif expires_ms < highest_ms:
                     self.next_ms = min(self.next_ms, expires_ms)
                 highest_ms = max(highest_ms, expires_ms)

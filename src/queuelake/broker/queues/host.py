@@ -25,11 +25,9 @@ from queuelake.broker.queues.tail import Tail
 from queuelake.engine import commands as c
 from queuelake.engine.effects import DeadLetter, Deliver, GroupGone, Load, Rank
 from queuelake.engine.machine import Command, Effect, Meta
-from queuelake.engine.message import PRIORITY_DEFAULT
+from queuelake.engine.message import Entry
 from queuelake.engine.outbox import Outbox
-from queuelake.engine.partitioning import fnv1a
 from queuelake.engine.policy.settings import Policy
-from queuelake.engine.publishing import missing_heads
 from queuelake.engine.state import QueueState
 from queuelake.storage import queue_records
 from queuelake.storage.chunk import Record
@@ -53,9 +51,6 @@ class HostedQueue(Participant):
     __slots__ = (
         "_dedupe_number",
         "_gone_groups",
-        "_group_names",
-        "_hash",
-        "_hashed_key",
         "_last_meta",
         "_outbox",
         "_released",
@@ -111,9 +106,6 @@ class HostedQueue(Participant):
         self._outbox: Outbox = Outbox()
         self._gone_groups: list[int] = []  # ids of groups whose rows have to go
         self.tidies: bool = False  # the next write deletes everything which can be
-        self._hashed_key: bytes = b""
-        self._hash: int = 0
-        self._group_names: dict[bytes, str] = {}
         self._dedupe_number: int = 0
         self._released: dict[tuple[int, int], int] = {}  # delayed, due, and not yet deleted there
         self.next_forget_ms: int = 0
@@ -149,6 +141,10 @@ class HostedQueue(Participant):
             self.recorded.append(partition.gone.upto)
             self.id_prefixes.append(f"{self.topic.decode()}:{partition.number}:".encode())
 
+    def entry_of(self, record: Record, number: int) -> Entry:
+        """What the machine knows of a stored message."""
+        return rows.entry_of(record, number, self.topic)
+
     def compaction_key(self) -> bytes:
         """The user property by which messages of a stream replace each other."""
         return b""
@@ -178,42 +174,6 @@ class HostedQueue(Participant):
             queues.runner.take_part(self)
         queues.runner.want_turn(self)
 
-    def enqueue(
-        self, record: Record, partition: int, dedupe: bytes, cause: int, now_ms: int
-    ) -> int:
-        """Store a message; the machine's reply."""
-        machine = self.machine
-        if machine.policy.drop_head:
-            for number, seq in missing_heads(machine):
-                reading.load_entries(self, number, seq, now_ms)
-        key = self.hash_of(record.key) + 1 if record.key else 0
-        entry = rows.entry_with(record, partition, self.topic, key)
-        machine.apply(self.meta(now_ms), c.Enqueue(entry, dedupe, cause))
-        if machine.reply == 0:
-            record.seq = entry.seq
-            self.tails[partition].append(record)
-            self.queues.runner.pace.published += 1
-            if entry.priority != PRIORITY_DEFAULT:
-                self.record_dirty = True
-            self.changed()
-        return machine.reply
-
-    def hash_of(self, key: bytes) -> int:
-        """Of a partition key; asked twice in a row for each message."""
-        if key is not self._hashed_key:
-            self._hashed_key = key
-            self._hash = fnv1a(key)
-        return self._hash
-
-    def group_named(self, name: bytes) -> str:
-        """A group's name as the machine has it: made once, not for each settlement."""
-        found = self._group_names.get(name)
-        if found is None:
-            found = name.decode()
-            if found in self.machine.groups:
-                self._group_names[name] = found
-        return found
-
     # Effects
 
     def _perform(self, effects: list[Effect], now_ms: int) -> None:
@@ -228,8 +188,10 @@ class HostedQueue(Participant):
             elif isinstance(effect, Rank):
                 reading.rank_stored(self, effect.group, now_ms)
             elif isinstance(effect, GroupGone):
-                self._gone_groups.append(effect.group_id)
-                self._group_names.clear()
+                self.group_gone(effect.group_id)
+
+    def group_gone(self, group_id: int) -> None:
+        self._gone_groups.append(group_id)
 
     def _deliver(self, effect: Deliver, now_ms: int) -> None:
         subscriber = self.subscribers.get(effect.consumer.tag)
@@ -239,7 +201,7 @@ class HostedQueue(Participant):
         record = self.record(entry.partition, entry.seq)
         if record is None:
             if effect.group.is_out(entry.partition, entry.seq, effect.attempt):
-                log.error("%s: message %d:%d is missing", self.name, entry.partition, entry.seq)
+                self.missing(effect, now_ms)
             return  # settled before it left, as an earlier delivery to the same consumer
         if record.message_id:
             self.delivered_ids.note(effect.group, record.message_id, entry.partition, entry.seq)
@@ -251,6 +213,11 @@ class HostedQueue(Participant):
             )
         )
         self.queues.runner.touch(subscriber.session)
+
+    def missing(self, effect: Deliver, now_ms: int) -> None:
+        """A message which was handed out is nowhere to be found."""
+        entry = effect.entry
+        log.error("%s: message %d:%d is missing", self.name, entry.partition, entry.seq)
 
     def record(self, number: int, seq: int) -> Record | None:
         """A message, from memory or the store."""

@@ -158,6 +158,8 @@ class Hosts:
         for tail in host.tails:
             self.cache.forget(tail)
         del self.hosts[host.name]
+        if host.name in self._foreign:
+            self.kinds[self._foreign[host.name]].asleep(host.name)
         self.names_changed()
 
     def _wake(self, name: str) -> HostedQueue:

@@ -21,7 +21,7 @@ from queuelake.storage.chunk import Record
 from queuelake.storage.delayed import Delayed, put_delayed
 
 if TYPE_CHECKING:
-    from queuelake.broker.queues.host import HostedQueue
+    from queuelake.broker.queues.durable import DurableHost
     from queuelake.broker.queues.registry import Queues
     from queuelake.broker.queues.target import Target
     from queuelake.broker.session import Session
@@ -83,7 +83,7 @@ def _configure(queues: Queues, topic: bytes, payload: bytes) -> int:
 
 def enqueue(
     queues: Queues,
-    host: HostedQueue,
+    host: DurableHost,
     incoming: Incoming,
     topic: bytes,
     payload: bytes,
@@ -130,7 +130,7 @@ def enqueue(
     return reply
 
 
-def _delay(queues: Queues, host: HostedQueue, delayed: Delayed, dedupe: bytes, now_ms: int) -> int:
+def _delay(queues: Queues, host: DurableHost, delayed: Delayed, dedupe: bytes, now_ms: int) -> int:
     """Keep a message until it is due, in a table of its own."""
     if host.ephemeral:
         problem = "a reply cannot be delayed"
@@ -193,7 +193,7 @@ def settle(
     return reply
 
 
-def _group_of(host: HostedQueue, session: Session | None) -> str:
+def _group_of(host: DurableHost, session: Session | None) -> str:
     """The group in which this client consumes the queue."""
     if session is not None:
         for subscriber in session.consumers:
@@ -209,7 +209,7 @@ def _group_of(host: HostedQueue, session: Session | None) -> str:
 
 
 def _place(
-    host: HostedQueue, group: str, message_id: bytes, client_id: str
+    host: DurableHost, group: str, message_id: bytes, client_id: str
 ) -> tuple[int, int] | None:
     """Partition and sequence of a message, from the id it was delivered with."""
     known = host.delivered_ids.find(host.machine.groups.get(group), message_id, client_id)
@@ -243,7 +243,7 @@ def _digits(text: bytes, end: int) -> tuple[int, int]:
     return 0, 0
 
 
-def _words(host: HostedQueue, reply: int, size: int) -> str:
+def _words(host: DurableHost, reply: int, size: int) -> str:
     policy = host.machine.policy
     address = names.address(host.name)
     if reply == reasons.QUOTA_EXCEEDED:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from queuelake.broker.queues import rows
 from queuelake.engine import commands as c
 from queuelake.engine.message import PRIORITY_DEFAULT, Entry
 from queuelake.storage import api
@@ -45,7 +44,7 @@ def load_entries(host: HostedQueue, number: int, first: int, now_ms: int) -> Non
     else:
         # The newest ones are still on their way to the store.
         records = [one for one in tail.storing + tail.pending if one.seq >= first]
-    entries = [rows.entry_of(one, number, host.topic) for one in records if one.seq >= first]
+    entries = [host.entry_of(one, number) for one in records if one.seq >= first]
     host.machine.apply(host.meta(now_ms), c.Loaded(number, first, entries))
     host.queues.runner.want_turn(host)
 
@@ -64,11 +63,11 @@ def rank_stored(host: HostedQueue, group: str, now_ms: int) -> None:
                 seq = records[-1].seq + 1
                 for record in records:
                     if record.priority != PRIORITY_DEFAULT:
-                        entries.append(rows.entry_of(record, number, host.topic))
+                        entries.append(host.entry_of(record, number))
         tail = host.tails[number]
         for record in tail.storing + tail.pending:
             if record.seq >= seq and record.priority != PRIORITY_DEFAULT:
-                entries.append(rows.entry_of(record, number, host.topic))
+                entries.append(host.entry_of(record, number))
         host.machine.apply(host.meta(now_ms), c.Ranked(group, number, entries))
 
 

@@ -12,7 +12,6 @@ from queuelake import names
 from queuelake.broker.clock import Clock
 from queuelake.broker.queues.binding import Binding
 from queuelake.broker.queues.durable import DurableHost
-from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.hosts import Hosts
 from queuelake.broker.queues.incoming import Incoming
 from queuelake.broker.queues.membership import join
@@ -59,6 +58,7 @@ class Queues(Hosts):
         "problem",
         "router",
         "settings",
+        "strict_publish",
         "sublevels",
     )
 
@@ -75,6 +75,8 @@ class Queues(Hosts):
         self._last_number: int = 0
         self.durable: bool = False  # whether what the last publish did is part of a commit
         self.problem: str = ""  # in words, why the last publish was refused
+        # Whether a publisher is told when no message queue could store its message.
+        self.strict_publish: bool = True
         self._targets: dict[bytes, Target] = {}
         self._dice: int = 1
 
@@ -307,7 +309,7 @@ class Queues(Hosts):
 
     # Messages
 
-    def partition_for(self, host: HostedQueue, key: bytes) -> int:
+    def partition_for(self, host: DurableHost, key: bytes) -> int:
         count = len(host.machine.partitions)
         if key:
             return host.hash_of(key) % count

@@ -20,7 +20,7 @@ def read_machine(
 ) -> QueueState:
     machine = host.new_machine(policy)
     with host.queues.store.view() as view:
-        loader = rows.Loader(view, host.id, host.topic)
+        loader = rows.Loader(view, host)
         loader.load(machine, record.next_group_id, host.queues.clock.now_ms())
     machine.uses_priorities = record.uses_priorities
     return machine

@@ -193,10 +193,10 @@ def write_record(batch: Batch, host: HostedQueue) -> None:
 class Loader:
     """Fills the machine of a queue from its rows."""
 
-    def __init__(self, view: ReadTransaction, queue_id: int, topic: bytes) -> None:
+    def __init__(self, view: ReadTransaction, host: HostedQueue) -> None:
         self._view = view
-        self._id = queue_id
-        self._topic = topic
+        self._id = host.id
+        self._host = host
         self._entries: dict[int, Entry] = {}  # of the chunk read last
         self._partition = -1
 
@@ -205,7 +205,7 @@ class Loader:
         machine.now_ms = now_ms
         machine.next_group_id = next_group_id
         for partition in machine.partitions:
-            self._load_partition(partition)
+            machine.bytes += self._load_partition(partition)
         prefix = t.queue_key(self._id)
         for key, value in t.scan_prefix(self._view, api.GROUPS, prefix):
             group_id = int.from_bytes(key[8:], "big")
@@ -229,15 +229,18 @@ class Loader:
         prefix = t.queue_key(self._id)
         return list(self._view.scan_keys(api.DELAYED, prefix, prefix + b"\xff" * t.KEY_BYTES_MAX))
 
-    def _load_partition(self, partition: Partition) -> None:
+    def _load_partition(self, partition: Partition) -> int:
+        """Returns its bytes, where they are counted."""
+        size = 0
         value = self._view.get(api.PARTITIONS, t.partition_key(self._id, partition.number))
         if value is not None:
-            low, last, _ = t.read_partition_state(value)
+            low, last, size = t.read_partition_state(value)
             partition.gone.upto = low
             partition.last = last
         last = t.last_sequence(self._view, self._id, partition.number)
         partition.last = max(partition.last, last)
         self._load_blocks(partition.gone, t.EVERYBODY, partition.number)
+        return size
 
     def _load_blocks(self, settled: Settled, group_id: int, number: int) -> None:
         prefix = t.lane_key(self._id, group_id, number)
@@ -294,9 +297,7 @@ class Loader:
         if self._partition != number or seq not in self._entries:
             records = t.read_chunk_at(self._view, self._id, number, seq)
             self._partition = number
-            self._entries = {
-                record.seq: entry_of(record, number, self._topic) for record in records
-            }
+            self._entries = {record.seq: self._host.entry_of(record, number) for record in records}
         return self._entries.get(seq)
 
     def _load_ids(self, machine: QueueState, now_ms: int) -> None:

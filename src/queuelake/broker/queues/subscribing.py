@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 GROUP_BYTES_MAX: Final = 256
 PREFETCH_MAX: Final = 65535
+_PREFIXES: Final = (names.PREFIX, names.MQ_PREFIX)
 _STARTS: Final = {
     "earliest": c.FROM_EARLIEST,
     "latest": c.FROM_LATEST,
@@ -31,17 +32,21 @@ _STARTS: Final = {
 
 
 def is_queue_filter(topic_filter: bytes) -> bool:
-    return topic_filter.startswith(names.PREFIX)
+    return topic_filter.startswith(_PREFIXES)
 
 
-def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False) -> None:
+def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False) -> int:
     """Join the group which the subscription asks for; it replaces the one of the same filter.
 
-    `resumed`: the client did not ask now, so its group goes on where it is.
+    Returns the granted QoS. `resumed`: the client did not ask now, so its group goes on where it
+    is.
 
     Raises:
         RefusedError: there is no such queue, or a user property makes no sense.
     """
+    for kind in queues.kinds.values():
+        if kind.takes(subscription.topic_filter):
+            return kind.subscribe(subscription)
     session = subscription.session
     options = {key.decode(): value.decode() for key, value in subscription.user}
     if subscription.qos == 0:
@@ -76,9 +81,13 @@ def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False)
             host.subscribers.pop(former.tag, None)
     session.consumers.append(subscriber)
     join(host, subscriber, now_ms)
+    return subscription.qos
 
 
 def unsubscribe(queues: Queues, session: Session, topic_filter: bytes) -> None:
+    for kind in queues.kinds.values():
+        if kind.unsubscribe(session, topic_filter):
+            return
     subscriber = find(session, topic_filter)
     if subscriber is not None:
         session.consumers.remove(subscriber)
@@ -104,6 +113,8 @@ def client_left(queues: Queues, session: Session) -> None:
         if not subscriber.host.is_deleted:
             leave(subscriber.host, subscriber, True, now_ms)
     session.former.clear()
+    for kind in queues.kinds.values():
+        kind.client_left(session)
 
 
 def client_resumed(queues: Queues, session: Session) -> None:

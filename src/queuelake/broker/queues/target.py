@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from queuelake.broker.queues.host import HostedQueue
+    from queuelake.broker.queues.durable import DurableHost
 
 
 @final
@@ -14,7 +14,7 @@ class Target:
 
     __slots__ = ("host", "operation", "topic")
 
-    def __init__(self, host: HostedQueue, operation: int, topic: bytes) -> None:
-        self.host: HostedQueue = host
+    def __init__(self, host: DurableHost, operation: int, topic: bytes) -> None:
+        self.host: DurableHost = host
         self.operation: int = operation
         self.topic: bytes = topic  # when it is longer than the queue's own; else empty

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import Final, final
 
 from queuelake.broker.clock import SLOT_MS, TimerWheel
+from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.expiring import NEVER
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.hosts import SWEEP_ROWS
@@ -46,7 +47,7 @@ class QueueUpkeep:
 
     def __init__(self, queues: Queues, timers: TimerWheel) -> None:
         self._queues = queues
-        self._timers = timers
+        self.timers = timers
         self._maintained: dict[int, Maintenance] = {}  # by the id of the queue
         self._work: deque[Iterator[int]] = deque()
         self._unknown: list[str] = []  # queues which have not been awake since the start
@@ -56,6 +57,10 @@ class QueueUpkeep:
     def start(self) -> None:
         self._unknown = self._queues.all_names()
         self._turn(self._queues.clock.now_ms())
+
+    def work_on(self, work: Iterator[int]) -> None:
+        """Something which takes long: done a slice at a time, each yields its cost in records."""
+        self._work.append(work)
 
     def _turn(self, now_ms: int) -> None:
         self._ticks += 1
@@ -72,10 +77,10 @@ class QueueUpkeep:
                 self._sweep_deleted()
                 self._wake(now_ms)
         finally:  # whatever was wrong, time goes on
-            self._timers.arm(now_ms + 1, self._turn)
+            self.timers.arm(now_ms + 1, self._turn)
 
     def _tend(self, host: HostedQueue, now_ms: int, whole_second: bool) -> None:
-        if host.machine.delayed:
+        if host.machine.delayed and isinstance(host, DurableHost):
             self._release_due(host, now_ms)
         host.tick(now_ms)
         if not whole_second:
@@ -91,7 +96,7 @@ class QueueUpkeep:
             self._forget_ids(host, now_ms)
         self._sleep_if_idle(host, now_ms)
 
-    def _release_due(self, host: HostedQueue, now_ms: int) -> None:
+    def _release_due(self, host: DurableHost, now_ms: int) -> None:
         """Delayed messages whose time has come join their partition."""
         with self._queues.store.view() as view:
             found = read_delayed(view, host.id, now_ms, DUE_PER_TICK_MAX)
@@ -111,6 +116,8 @@ class QueueUpkeep:
         acknowledge what it gets leaves its group, and joins again with its next sign of life.
         """
         timeout_ms = host.machine.policy.heartbeat_timeout_ms
+        if not timeout_ms:
+            return
         for subscriber in list(host.subscribers.values()):
             connection = subscriber.session.connection
             deliveries = subscriber.session.deliveries

@@ -1,0 +1,1 @@
+"""Message queues in the broker: filled from topics, one dispatcher for each."""

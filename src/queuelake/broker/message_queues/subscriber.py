@@ -1,0 +1,79 @@
+"""A client's subscription to a message queue: one of its consumers, and the packets it gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from queuelake.broker.deliveries import Delivery
+from queuelake.broker.queues.incoming import EXPIRY
+from queuelake.broker.queues.subscriber import EXPIRY_ID, EXPIRY_S_MAX, Subscriber
+from queuelake.engine.commands import ACK, REJECT
+from queuelake.engine.groups import GROUP
+from queuelake.protocol.message import FIRST_BYTE, encode_ids
+from queuelake.protocol.packets import V5
+from queuelake.protocol.wire import ONE_BYTE, TWO_BYTES, varint
+
+if TYPE_CHECKING:
+    from queuelake.broker.message_queues.host import MessageQueueHost
+    from queuelake.broker.session import Subscription
+    from queuelake.storage.chunk import Record
+
+
+@final
+class MqSubscriber(Subscriber):
+    """It settles by PUBACK; at QoS 0 by what it is sent."""
+
+    __slots__ = ("_subscription_ids",)
+
+    def __init__(self, host: MessageQueueHost, subscription: Subscription, tag: int) -> None:
+        super().__init__(host, subscription, GROUP, False, b"", tag)
+        number = subscription.subscription_id
+        self._subscription_ids: bytes = encode_ids([number]) if number else b""
+        self.settles_by_puback = True
+        # One client may reach a queue by two filters, and is two consumers then.
+        self.consumer = f"{self.session.client_id}\0{subscription.topic_filter.decode()}"
+
+    def delivery_qos(self, record: Record) -> int:
+        return 1 if self.subscription.qos else 0
+
+    def frame(self, delivery: Delivery, packet_id: bytes, now_ms: int) -> bytes:
+        """The message as it was published."""
+        record = delivery.record
+        topic = record.topic
+        payload = record.payload
+        first = FIRST_BYTE | delivery.qos << 1
+        if delivery.qos == 0:
+            packet_id = b""
+        if self.session.version != V5:
+            left = varint(2 + len(topic) + len(packet_id) + len(payload))
+            return b"".join(
+                [ONE_BYTE[first], left, TWO_BYTES[len(topic)], topic, packet_id, payload]
+            )
+        own = record.properties
+        if own and own[0] == EXPIRY_ID:
+            left_s = min(max(0, (record.expires_ms - now_ms + 999) // 1000), EXPIRY_S_MAX)
+            own = EXPIRY + left_s.to_bytes(4, "big") + own[5:]
+        size = varint(len(self._subscription_ids) + len(own))
+        length = 2 + len(topic) + len(packet_id) + len(size) + len(payload)
+        length += len(self._subscription_ids) + len(own)
+        return b"".join(
+            [
+                ONE_BYTE[first],
+                varint(length),
+                TWO_BYTES[len(topic)],
+                topic,
+                packet_id,
+                size,
+                self._subscription_ids,
+                own,
+                payload,
+            ]
+        )
+
+    def acknowledged(self, delivery: Delivery, reason: int) -> None:
+        if not self.host.is_deleted:
+            self.settle(delivery, ACK if reason < 0x80 else REJECT)
+
+    def undeliverable(self, delivery: Delivery, size: int) -> None:
+        # Another one may take it; to this one it may come again, so not at once.
+        self.settle(delivery, REJECT)

@@ -1,0 +1,150 @@
+"""Subscriptions to message queues: which queue a filter means, attaching to it, waiting for it.
+
+$q/{filter}              the queue named `/{filter}`
+$queue//{filter}         the same
+$queue/{name}            the queue of this name
+$queue/{name}/{filter}   the same, if it has this filter
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Final, final
+
+from queuelake import names
+from queuelake.broker.message_queues.subscriber import MqSubscriber
+from queuelake.broker.queues.membership import join, leave
+from queuelake.broker.queues.subscribing import find
+from queuelake.errors import RefusedError
+from queuelake.mq_settings import auto_created, legacy_name
+from queuelake.protocol import reasons
+from queuelake.protocol.packets import V5
+
+if TYPE_CHECKING:
+    from queuelake.broker.message_queues.definition import Definition
+    from queuelake.broker.message_queues.service import MessageQueues
+    from queuelake.broker.session import Session, Subscription
+
+log = logging.getLogger("queuelake.message_queues")
+
+NAME: Final = re.compile(r"[0-9A-Za-z][-.0-9A-Za-z_]*")
+
+
+@final
+class Subscriptions:
+    """Of all message queues."""
+
+    def __init__(self, service: MessageQueues) -> None:
+        self._service = service
+        self._waiting: dict[tuple[int, bytes], Subscription] = {}  # by session and filter
+
+    def takes(self, topic_filter: bytes) -> bool:
+        """Whether a filter means a message queue, and not a durable one."""
+        if topic_filter.startswith(names.MQ_PREFIX):
+            return True
+        name, inner = _read(topic_filter)
+        queues = self._service.queues
+        if name.startswith("/") or name in self._service.known:
+            return True
+        whole = f"{name}/{inner}" if inner else name
+        if queues.exists(whole) or queues.above_with_sublevels(whole) or queues.exists(name):
+            return False
+        return not queues.settings.auto_create and bool(inner) and NAME.fullmatch(name) is not None
+
+    def subscribe(self, subscription: Subscription) -> int:
+        """Attach to a queue, or wait for it; returns the granted QoS.
+
+        Raises:
+            RefusedError: message queues are off, or not for MQTT 3.1.1.
+        """
+        config = self._service.config
+        session = subscription.session
+        if config.enable is False:
+            raise RefusedError.because(reasons.NOT_AUTHORIZED, "message queues are off: mq.enable")
+        if session.version != V5 and not config.allow_v3:
+            problem = "a message queue needs MQTT 5: mq.allow_v3 is off"
+            raise RefusedError.because(reasons.UNSPECIFIED_ERROR, problem)
+        self.wait(subscription)
+        self._try_to_attach(subscription)
+        return min(subscription.qos, 1)
+
+    def unsubscribe(self, session: Session, topic_filter: bytes) -> bool:
+        """False: it is none of ours."""
+        if self._waiting.pop((session.id, topic_filter), None) is not None:
+            return True
+        subscriber = find(session, topic_filter)
+        if not isinstance(subscriber, MqSubscriber):
+            return False
+        session.consumers.remove(subscriber)
+        leave(subscriber.host, subscriber, True, self._service.queues.clock.now_ms())
+        return True
+
+    def client_left(self, session: Session) -> None:
+        """Those which are attached leave with all other consumers of the session."""
+        for topic_filter in session.subscriptions:
+            self._waiting.pop((session.id, topic_filter), None)
+
+    def wait(self, subscription: Subscription) -> None:
+        self._waiting[(subscription.session.id, subscription.topic_filter)] = subscription
+
+    def look_again(self) -> None:
+        """Something has changed."""
+        for subscription in list(self._waiting.values()):
+            self._try_to_attach(subscription)
+
+    def _try_to_attach(self, subscription: Subscription) -> None:
+        known = self._find(subscription.topic_filter)
+        if known is None or subscription.session.connection is None:
+            return
+        if not self._waiting.pop((subscription.session.id, subscription.topic_filter), None):
+            return  # attached when the queue was made for it
+        service = self._service
+        host = service.awake(known)
+        session = subscription.session
+        now_ms = service.queues.clock.now_ms()
+        former = find(session, subscription.topic_filter)
+        if former is not None:
+            session.consumers.remove(former)
+            leave(former.host, former, True, now_ms)
+        subscriber = MqSubscriber(host, subscription, service.queues.new_tag())
+        session.consumers.append(subscriber)
+        host.active_ms = now_ms
+        join(host, subscriber, now_ms)
+
+    def _find(self, topic_filter: bytes) -> Definition | None:
+        name, inner = _read(topic_filter)
+        known = self._service.known.get(name)
+        if known is None:
+            known = self._auto_create(name, inner)
+        if known is not None and inner and known.settings.topic_filter != inner:
+            return None
+        return known
+
+    def _auto_create(self, name: str, inner: str) -> Definition | None:
+        """A queue whose filter is known is made when it is not there."""
+        service = self._service
+        if not inner or service.queues.is_taken(name):
+            return None
+        settings = auto_created(service.config, name, inner)
+        if settings is None:
+            return None
+        try:
+            service.create(settings)
+        except RefusedError as error:
+            log.warning("%s is not made for a subscription: %s", name, error)
+            return None
+        return service.known[name]
+
+
+def _read(topic_filter: bytes) -> tuple[str, str]:
+    """Name and filter; the filter is empty where it is not told."""
+    text = topic_filter.decode()
+    if text.startswith("$q/"):
+        inner = text[len("$q/") :]
+        return legacy_name(inner), inner
+    text = text.removeprefix("$queue/")
+    if text.startswith("/"):
+        return text, text[1:]
+    name, _, inner = text.partition("/")
+    return name, inner
