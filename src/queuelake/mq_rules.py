@@ -22,6 +22,7 @@ from queuelake.config_rules import Finding, filter_mistake
 from queuelake.config_types import NUMBER_MAX, TEXT_CHARACTERS_MAX, parse_duration
 from queuelake.mq_settings import (
     INFINITY,
+    KEY_EXPRESSION,
     BadMqSettingsError,
     MqConfig,
     MqKeys,
@@ -225,6 +226,9 @@ def parse_limit(value: int | str) -> int:
 
 
 def _expression_mistake(text: str) -> str:
+    if text == KEY_EXPRESSION:
+        return ""
+    # Imported here: slow, and most configurations hold no other expression.
     from queuelake.expressions import BadExpressionError, parse_expression
 
     try:

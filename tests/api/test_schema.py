@@ -14,6 +14,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from queuelake.admin import auth
 from queuelake.control import ClientInfo
 from tests.api.fake_broker import CLIENT_IDS
+from tests.api.fake_mq import FakeMessageQueues, add_message_queues
 from tests.api.live import LiveAdmin, basic
 
 EXAMPLES_MAX = 20
@@ -39,22 +40,32 @@ def shared_admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAdmin
         live.close()
 
 
+@pytest.fixture(scope="module")
+def message_queues(shared_admin: LiveAdmin) -> FakeMessageQueues:
+    return add_message_queues(shared_admin)
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_no_answer_breaks_the_document(shared_admin: LiveAdmin, mode: GenerationMode) -> None:
+def test_no_answer_breaks_the_document(
+    shared_admin: LiveAdmin, message_queues: FakeMessageQueues, mode: GenerationMode
+) -> None:
     headers = {"Authorization": basic(shared_admin.key)}
     url = f"{shared_admin.url}/api/openapi.json"
     document = schemathesis.openapi.from_url(url, headers=headers)
     operations = [result.ok() for result in document.get_all_operations()]
-    assert len(operations) >= 18
+    assert len(operations) >= 34
     for operation in operations:
         if mode == GenerationMode.POSITIVE or list(operation.iter_parameters()):
-            validate(shared_admin, operation, mode)
+            validate(shared_admin, message_queues, operation, mode)
 
 
-def validate(admin: LiveAdmin, operation: Any, mode: GenerationMode) -> None:
+def validate(
+    admin: LiveAdmin, message_queues: FakeMessageQueues, operation: Any, mode: GenerationMode
+) -> None:
     headers = {"Authorization": basic(admin.key)}
     # What names and settings a queue may have no schema says: a valid request may be refused.
-    excluded = [positive_data_acceptance] if "{name}" in operation.path else []
+    of_queues = "{name}" in operation.path or operation.path.startswith("/api/v5/")
+    excluded = [positive_data_acceptance] if of_queues else []
 
     @bounded
     @given(case=operation.as_strategy(generation_mode=mode))
@@ -62,6 +73,7 @@ def validate(admin: LiveAdmin, operation: Any, mode: GenerationMode) -> None:
         for name in CLIENT_IDS:
             admin.broker.clients.setdefault(name, ClientInfo(name, connected=False))
         admin.broker.queues.restore()
+        message_queues.restore()
         case.call_and_validate(headers=headers, excluded_checks=excluded)
 
     check()
@@ -106,4 +118,41 @@ def test_a_known_queue_fits_the_document(
     case = operation.Case(
         path_parameters={k: v for k, v in parameters.items() if f"{{{k}}}" in path}
     )
+    assert case.call_and_validate(headers=headers).status_code == status
+
+
+MESSAGE_QUEUES = "/api/v5/message_queues"
+UPDATE = {"dispatch_strategy": "round_robin", "data_retention_period": "1d"}
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "body", "status"),
+    [
+        ("/queues", "GET", None, 200),
+        ("/queues", "POST", {"topic_filter": "new/#", "is_lastvalue": False}, 200),
+        ("/queues/{name}", "GET", None, 200),
+        ("/queues/{name}", "PUT", UPDATE, 200),
+        ("/queues/{name}/stats", "GET", None, 200),
+        ("/queues/{name}", "DELETE", None, 204),
+        ("/config", "GET", None, 200),
+        ("/config", "PUT", {"gc_interval": 1000}, 204),
+        ("/gc", "POST", None, 204),
+    ],
+)
+def test_a_known_message_queue_fits_the_document(
+    shared_admin: LiveAdmin,
+    message_queues: FakeMessageQueues,
+    path: str,
+    method: str,
+    body: dict[str, object] | None,
+    status: int,
+) -> None:
+    headers = {"Authorization": basic(shared_admin.key)}
+    url = f"{shared_admin.url}/api/openapi.json"
+    operation = schemathesis.openapi.from_url(url, headers=headers)[MESSAGE_QUEUES + path][method]
+    message_queues.restore()
+    fields: dict[str, Any] = {} if body is None else {"body": body}
+    if "{name}" in path:
+        fields["path_parameters"] = {"name": "orders"}
+    case = operation.Case(media_type="application/json" if body else None, **fields)
     assert case.call_and_validate(headers=headers).status_code == status
