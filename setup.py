@@ -67,6 +67,7 @@ HOT = (
     "src/queuelake/broker/session.py",
     "src/queuelake/broker/terms.py",
     "src/queuelake/broker/throttle.py",
+    "src/queuelake/broker/topic_service.py",
 )
 
 

@@ -17,6 +17,7 @@ from queuelake.broker.retained import Retained
 from queuelake.broker.router import NOT_TAKEN, Capture, Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session, Subscription
+from queuelake.broker.topic_service import TopicService
 from queuelake.names import PREFIX as QUEUE_PREFIX
 from queuelake.protocol import reasons
 from queuelake.protocol.message import RETAIN_FLAG, Message, encode_ids
@@ -40,6 +41,7 @@ class Delivery:
         "retained",
         "router",
         "runner",
+        "services",
         "stored",
     )
 
@@ -56,6 +58,7 @@ class Delivery:
         self.retained: Retained = retained
         self.runner: Runner = runner
         self.queues: Queues = queues
+        self.services: dict[bytes, TopicService] = {}  # by the first level of their topics
         self._metrics: Metrics = metrics
         self._memory_max: int = limits.memory_bytes_per_client_max
         self._queued_max: int = limits.queued_messages_per_client_max
@@ -74,8 +77,12 @@ class Delivery:
         self.stored = False
         self.refused = 0
         self.refused_because = 0
-        if message.topic[:1] == b"$" and message.topic.startswith(QUEUE_PREFIX):
-            return self._enqueue(message, publisher)
+        if message.topic[:1] == b"$":
+            if message.topic.startswith(QUEUE_PREFIX):
+                return self._enqueue(message, publisher)
+            service = self.service_for(message.topic)
+            if service is not None:
+                return self._serve(service, message, publisher)
         route = self.router.route(message.topic)
         count = 0
         for target in route.targets:
@@ -98,6 +105,15 @@ class Delivery:
         if message.retain:
             self._retain(message)
         return count
+
+    def service_for(self, topic: bytes) -> TopicService | None:
+        """Who takes what is published to this topic, which begins with `$`; None: subscribers."""
+        return self.services.get(topic.partition(b"/")[0])
+
+    def _serve(self, service: TopicService, message: Message, publisher: Session | None) -> int:
+        self.refused_because = service.publish(message, publisher)
+        self.stored = service.durable
+        return 1
 
     def _enqueue(self, message: Message, publisher: Session | None) -> int:
         """A message for a queue, or an order to one: no session gets it by its topic."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from queuelake.broker.queues.publishing import publish
 from queuelake.broker.queues.target import Target
 from queuelake.broker.session import PACKET_ID_MAX, Session
+from queuelake.broker.topic_service import TopicService
 from queuelake.errors import PeerError, ProtocolViolationError
 from queuelake.names import PREFIX as QUEUE_PREFIX
 from queuelake.protocol import encoder, packets, reasons
@@ -60,6 +61,7 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
     if target is not None or topic.startswith(QUEUE_PREFIX):
         _publish_to_queue(connection, packet, topic, session, target, now_ms)
         return
+    delivery = connection.delivery
     message = Message(
         topic,
         qos,
@@ -70,7 +72,11 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         session.client_id,
         now_ms,
     )
-    delivery = connection.delivery
+    if topic[0] == DOLLAR:
+        service = delivery.service_for(topic)
+        if service is not None:
+            _publish_to_service(connection, packet, message, service, session)
+            return
     count = delivery.publish(message, session)
     durable = delivery.stored
     if durable:
@@ -113,6 +119,29 @@ def _publish_to_queue(
         connection.throttle.unconfirmed(len(packet.body))
     if packet.qos:
         _confirm(connection, packet, session, 1, durable)
+
+
+def _publish_to_service(
+    connection: Connection,
+    packet: Publish,
+    message: Message,
+    service: TopicService,
+    session: Session,
+) -> None:
+    delivery = connection.delivery
+    reason = service.publish(message, session)
+    if reason >= 0x80 and service.closes:
+        connection.metrics.publish_refused += 1
+        connection.close(reason, service.problem)
+    elif reason:
+        delivery.queues.problem = service.problem
+        _answer_queue(connection, packet, reason, session)
+    else:
+        delivery.refused = 0
+        if service.durable:
+            connection.throttle.unconfirmed(len(packet.body))
+        if packet.qos:
+            _confirm(connection, packet, session, 1, service.durable)
 
 
 def _confirm(

@@ -69,6 +69,7 @@ class MessageQueues(QueueKind):
         self._fields_of: Message | None = None
         self.subscriptions = Subscriptions(self)
         queues.kinds[queue_records.MESSAGE] = self
+        queues.receptions.append(self)
 
     def load(self) -> None:
         """What was configured at run time; before the queues are loaded."""

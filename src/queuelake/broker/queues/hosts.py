@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from queuelake.broker.clock import Clock
 from queuelake.broker.queues.host import HostedQueue
-from queuelake.broker.queues.kind import QueueKind
+from queuelake.broker.queues.kind import QueueKind, Reception
 from queuelake.broker.queues.tail import RecordCache
 from queuelake.broker.runner import Runner
 from queuelake.storage import api, queue_records
@@ -37,6 +37,7 @@ class Hosts:
         "clock",
         "hosts",
         "kinds",
+        "receptions",
         "runner",
         "store",
     )
@@ -48,6 +49,7 @@ class Hosts:
         self.cache: RecordCache = RecordCache(cache_bytes_max)
         self.hosts: dict[str, HostedQueue] = {}  # those which are awake
         self.kinds: dict[str, QueueKind] = {}  # of queues which are not durable ones
+        self.receptions: list[Reception] = []
         self._ids: dict[str, int] = {}  # of all queues in the store
         self._foreign: dict[str, str] = {}  # name -> kind, of those which are not durable ones
         self._last_id: int = 0

@@ -1,4 +1,5 @@
-"""Kinds of queues besides durable ones: they share names, hosts and upkeep with them."""
+"""What besides durable queues can be subscribed to, and which of it shares names and hosts with
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,32 @@ if TYPE_CHECKING:
 
 
 @trait
-class QueueKind:
+class Reception:
+    """Takes subscriptions which are no business of the router; asked in order, the first wins."""
+
+    @abstractmethod
+    def takes(self, topic_filter: bytes) -> bool:
+        """Whether a subscription to this filter is meant for it."""
+
+    @abstractmethod
+    def subscribe(self, subscription: Subscription) -> int:
+        """A new one, one again, or one of a session which is resumed. Returns the granted QoS.
+
+        Raises:
+            RefusedError: it is not to be had.
+        """
+
+    @abstractmethod
+    def unsubscribe(self, session: Session, topic_filter: bytes) -> bool:
+        """False: it is none of its own."""
+
+    @abstractmethod
+    def client_left(self, session: Session) -> None:
+        """The connection is over; `session.consumers` have left already."""
+
+
+@trait
+class QueueKind(Reception):
     """Who knows the queues of one kind."""
 
     @abstractmethod
@@ -24,26 +50,6 @@ class QueueKind:
     @abstractmethod
     def asleep(self, name: str) -> None:
         """Only the name of a queue is in memory from now on."""
-
-    @abstractmethod
-    def takes(self, topic_filter: bytes) -> bool:
-        """Whether a subscription to this filter is one to a queue of this kind."""
-
-    @abstractmethod
-    def subscribe(self, subscription: Subscription) -> int:
-        """Returns the granted QoS.
-
-        Raises:
-            RefusedError: it is not to be had.
-        """
-
-    @abstractmethod
-    def unsubscribe(self, session: Session, topic_filter: bytes) -> bool:
-        """False: it is none of this kind."""
-
-    @abstractmethod
-    def client_left(self, session: Session) -> None:
-        """Its consumers have left already."""
 
     @abstractmethod
     def wake(self, queue_id: int, record: QueueRecord) -> HostedQueue:

@@ -44,9 +44,9 @@ def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False)
     Raises:
         RefusedError: there is no such queue, or a user property makes no sense.
     """
-    for kind in queues.kinds.values():
-        if kind.takes(subscription.topic_filter):
-            return kind.subscribe(subscription)
+    for reception in queues.receptions:
+        if reception.takes(subscription.topic_filter):
+            return reception.subscribe(subscription)
     session = subscription.session
     options = {key.decode(): value.decode() for key, value in subscription.user}
     if subscription.qos == 0:
@@ -85,8 +85,8 @@ def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False)
 
 
 def unsubscribe(queues: Queues, session: Session, topic_filter: bytes) -> None:
-    for kind in queues.kinds.values():
-        if kind.unsubscribe(session, topic_filter):
+    for reception in queues.receptions:
+        if reception.unsubscribe(session, topic_filter):
             return
     subscriber = find(session, topic_filter)
     if subscriber is not None:
@@ -113,8 +113,8 @@ def client_left(queues: Queues, session: Session) -> None:
         if not subscriber.host.is_deleted:
             leave(subscriber.host, subscriber, True, now_ms)
     session.former.clear()
-    for kind in queues.kinds.values():
-        kind.client_left(session)
+    for reception in queues.receptions:
+        reception.client_left(session)
 
 
 def client_resumed(queues: Queues, session: Session) -> None:

@@ -1,0 +1,31 @@
+"""Topics below a `$` level of their own which no subscriber gets: publishing there asks for
+something.
+
+`Delivery.services` has them by their first level. A publish which a service takes goes nowhere
+else: not to subscribers, queues or the retained messages.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr, trait
+
+if TYPE_CHECKING:
+    from queuelake.broker.session import Session
+    from queuelake.protocol.message import Message
+
+
+@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TopicService:
+    """The attributes are about the last publish; the caller reads them right after it."""
+
+    durable: bool  # it is part of the commit group: its answer has to wait for that
+    problem: str  # in words, why it was refused
+    closes: bool  # refused in a way which ends the connection
+
+    @abstractmethod
+    def publish(self, message: Message, session: Session | None) -> int:
+        """Take a message; `session` is None for a will. Returns 0 or an MQTT reason code."""
