@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -33,6 +34,8 @@ class Running:
 
     port: int
     pid: int
+    http_port: int = 0  # of queuelake
+    api_key: str = ""
 
 
 Starter = Callable[[Path], contextlib.AbstractContextManager[Running]]
@@ -64,7 +67,9 @@ def queuelake(config: str = "") -> Starter:
     @contextlib.contextmanager
     def start(folder: Path) -> Iterator[Running]:
         with open_queuelake(folder, config) as process:
-            yield Running(read_ready(process, folder), process.pid)
+            ports = read_ports(process, folder)
+            key = (folder / "data" / "api-key").read_text().strip()
+            yield Running(ports["mqtt"], process.pid, ports["http"], key)
 
     return start
 
@@ -87,11 +92,18 @@ def open_queuelake(folder: Path, config: str = "") -> Iterator[subprocess.Popen[
 
 def read_ready(process: subprocess.Popen[str], folder: Path) -> int:
     """Wait for the `ready` line and return the MQTT port it names."""
+    return read_ports(process, folder)["mqtt"]
+
+
+def read_ports(process: subprocess.Popen[str], folder: Path) -> dict[str, int]:
+    """Wait for the `ready` line and return the ports it names, by scheme."""
     assert process.stdout is not None
     line = process.stdout.readline()
-    for word in line.split():
-        if line.startswith("ready ") and word.startswith("mqtt://"):
-            return int(word.rpartition(":")[2])
+    ports: dict[str, int] = {}
+    for scheme, port in re.findall(r"(\w+)://[^ /]*:(\d+)", line):
+        ports[scheme] = int(port)
+    if line.startswith("ready ") and "mqtt" in ports:
+        return ports
     log = (folder / "log").read_text()
     raise SystemExit(f"error: queuelake did not get ready; it said {line!r}\n{log}")
 
