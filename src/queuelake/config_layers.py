@@ -80,6 +80,10 @@ class Layers:
         item = kind.item_type if isinstance(kind, inspect.ListType) else None
         if isinstance(kind, inspect.StructType) and isinstance(value, dict):
             self.lay_table(origin, key, value, kind, cast(Table, values.setdefault(name, {})))
+        elif isinstance(kind, inspect.StructType) and isinstance(value, bool) and _enable(kind):
+            # `regular = false` says the same as `regular.enable = false`.
+            table = cast(Table, values.setdefault(name, {}))
+            self.lay_table(origin, key, {"enable": value}, kind, table)
         elif isinstance(kind, inspect.StructType):
             self._refuse(origin, key, _HIDDEN, f"allowed: {_allowed(kind)}")
         elif isinstance(item, inspect.StructType) and isinstance(value, list):
@@ -164,6 +168,11 @@ def _field(kind: inspect.Type, name: str) -> inspect.Field | None:
             if field.name == name and name in known_names(kind):
                 return field
     return None
+
+
+def _enable(kind: inspect.StructType) -> bool:
+    """Whether a table can be switched on and off as a whole."""
+    return _field(kind, "enable") is not None
 
 
 def known_names(kind: inspect.Type) -> list[str]:

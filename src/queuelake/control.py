@@ -24,6 +24,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
+from queuelake.control_mq import MqFigures
 from queuelake.control_queues import QueueMetrics
 from queuelake.errors import AnswerError, BrokerDownError, FrameError
 from queuelake.settings import Log
@@ -157,6 +158,7 @@ class MetricsSnapshot(Struct, frozen=True):
     queues: int = 0
     queue_metrics: Annotated[list[QueueMetrics], Meta(description="the deepest queues")] = []
     webhook_alerts_by_result: dict[str, int] = {}
+    mq: Annotated[MqFigures, Meta(description="message queues")] = MqFigures()
 
 
 class AdminStart(Struct, frozen=True):

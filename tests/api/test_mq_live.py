@@ -53,6 +53,9 @@ def test_figures_follow_a_message(rest: Rest, connect: Connect, topic: str) -> N
     stats = rest.fetch(path).json
     assert [stats[key] for key in ("messages", "ready", "received", "inserted")] == [1] * 4
     assert stats["bytes"] >= 5
+    samples = rest.samples()
+    assert samples["queuelake_mq_messages", f"/{topic}"] == 1
+    assert samples["queuelake_mq_inserted_messages_total", "regular_unlimited"] >= 1
     assert rest.fetch("/api/v5/message_queues/gc", method="POST").status == 204
     assert rest.fetch(path).json["messages"] == 1
     assert rest.fetch(path_of(topic), method="DELETE").status == 204

@@ -398,3 +398,32 @@ def test_a_mistake_in_the_file_is_told(tmp_path: Path) -> None:
         'mq.gc_intervall = "5m": unknown key; did you mean mq.gc_interval?',
         "mq.n_shards = 4: allowed: an integer from 1 to 1",
     ]
+
+
+def test_the_file_may_switch_a_kind_on_and_off(tmp_path: Path) -> None:
+    config = load("[mq.auto_create]\nlastvalue = false\nregular = true\n", tmp_path).mq
+    assert config.auto_create.regular == AutoCreateRegular(enable=True)
+    assert config.auto_create.lastvalue == AutoCreateLastValue(enable=False)
+    assert load_settings(None, {}, ["mq.auto_create.lastvalue=false"]).mq == (
+        read_config(CONFIG, {"auto_create": {"lastvalue": False}})
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "regular = true",
+            "mq: Queues should be configured to be automatically created either as regular or "
+            "lastvalue",
+        ),
+        (
+            'lastvalue.key_expression = "nth(1"',
+            "mq: auto_create.lastvalue.key_expression = \"nth(1\": column 4: '(' is never closed",
+        ),
+    ],
+)
+def test_what_does_not_go_together_stops_the_start(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(f"[mq.auto_create]\n{text}\n", tmp_path)
+    assert caught.value.mistakes == [f"file {tmp_path / 'queuelake.toml'}: {said}"]

@@ -20,6 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from queuelake.admin.mq_metrics import mq_families
 from queuelake.admin.queue_metrics import queue_families
 from queuelake.admin.services import Services
 from queuelake.control import Histogram, MetricsSnapshot
@@ -79,6 +80,7 @@ class SnapshotCollector(Collector):
         yield from self._labelled()
         yield from self._timings()
         yield from queue_families(self._snapshot.queue_metrics)
+        yield from mq_families(self._snapshot.mq)
 
     def _build_info(self) -> Metric:
         compiled = "true" if self._snapshot.compiled else "false"

@@ -125,6 +125,7 @@ class Operations:
             queues=self._census.count(),
             queue_metrics=self._census.metrics(),
             webhook_alerts_by_result=self._alerts(),
+            mq=self._mq_operations.figures(),
         )
 
     def _alerts(self) -> dict[str, int]:
