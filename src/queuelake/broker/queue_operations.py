@@ -271,7 +271,7 @@ class QueueOperations:
 
         def failed() -> None:
             if not done.done():
-                done.set_exception(StorageError(f"not stored, try again: {runner.failure}"))
+                done.set_exception(StorageError(f"not stored so far: {runner.failure}"))
 
         runner.if_failed(failed)
         runner.after_durable(stored)
