@@ -11,11 +11,13 @@ from typing import Any, TypeAlias
 
 from queuelake.engine.groups import Group
 from queuelake.engine.kinds.durable import DurableQueue
+from queuelake.engine.kinds.message_queue import MessageQueue
 from queuelake.engine.lane import Lane, Tally
 from queuelake.engine.message import Entry
 from queuelake.engine.policy.settings import Policy
 from queuelake.engine.settled import Settled
 from queuelake.engine.settling import line_up
+from queuelake.engine.state import QueueState
 
 Row: TypeAlias = tuple[Any, ...]
 Key: TypeAlias = tuple[Any, ...]
@@ -54,7 +56,7 @@ class Store:
 # Writing
 
 
-def changes_of(queue: DurableQueue, fresh: list[Entry], forgotten: list[int]) -> list[Change]:
+def changes_of(queue: QueueState, fresh: list[Entry], forgotten: list[int]) -> list[Change]:
     """What a group commit writes: only what is marked as different."""
     changes: list[Change] = [("messages", (e.partition, e.seq), row_of(e)) for e in fresh]
     changes.append(("queue", (), (queue.next_group_id, queue.uses_priorities)))
@@ -100,7 +102,7 @@ def _blocks(table: str, key: tuple[int, ...], settled: Settled) -> list[Change]:
     return changes
 
 
-def tallies_of(queue: DurableQueue) -> dict[Key, Row]:
+def tallies_of(queue: QueueState) -> dict[Key, Row]:
     """What the store must say of how messages fared."""
     return {
         (group.id, lane.number, seq): (tally.attempts, tally.due_ms, tally.first_ms)
@@ -121,11 +123,12 @@ def entry_of(row: Row) -> Entry:
 # Reading
 
 
-def rebuild(store: Store, policy: Policy, now_ms: int) -> DurableQueue:
+def rebuild(store: Store, policy: Policy, now_ms: int) -> QueueState:
     """The machine of a queue from its rows: nobody holds anything now."""
-    queue = DurableQueue(policy)
+    queue: QueueState = MessageQueue(policy) if policy.is_message_queue else DurableQueue(policy)
     queue.now_ms = now_ms
-    queue.next_group_id, queue.uses_priorities = store.tables["queue"].get((), (1, False))
+    if row := store.tables["queue"].get(()):
+        queue.next_group_id, queue.uses_priorities = row
     for partition in queue.partitions:
         upto, partition.last = store.tables["partitions"].get((partition.number,), (0, 0))
         partition.gone = _settled(store, upto, "gone", partition.number)
@@ -144,7 +147,7 @@ def rebuild(store: Store, policy: Policy, now_ms: int) -> DurableQueue:
     return queue
 
 
-def _rebuild_lane(store: Store, queue: DurableQueue, group: Group, number: int) -> Lane:
+def _rebuild_lane(store: Store, queue: QueueState, group: Group, number: int) -> Lane:
     """Everything below `claimed`, and everything with a tally, may have been handed out."""
     partition = queue.partitions[number]
     row = store.tables["lanes"].get((group.id, number))

@@ -96,8 +96,9 @@ def test_m20_a_rejected_message_waits_a_while_for_another_who_is_full() -> None:
     assert queue.given() == [("x", 1)]
 
 
-def test_m20_when_the_others_leave_the_rejecter_gets_it_after_a_while() -> None:
-    queue = DrivenMessageQueue(redispatch_ms=100)
+@pytest.mark.parametrize("strategy", [RANDOM, STICKY_KEY])
+def test_m20_when_the_others_leave_the_rejecter_gets_it_after_a_while(strategy: int) -> None:
+    queue = DrivenMessageQueue(redispatch_ms=100, strategy=strategy)
     queue.join("x")
     queue.publish()
     queue.dispatch()
@@ -108,6 +109,26 @@ def test_m20_when_the_others_leave_the_rejecter_gets_it_after_a_while() -> None:
     assert queue.machine.is_waiting()
     queue.after(100)
     assert queue.given() == [("x", 1)]
+
+
+def test_m20_the_rejecter_is_not_asked_when_the_strategy_changes() -> None:
+    queue = DrivenMessageQueue(strategy=STICKY_KEY, prefetch=1)
+    queue.join("x", "y")
+    for _ in range(2):
+        queue.publish(key=7)
+    ((who, _),) = queue.given()
+    other = "y" if who == "x" else "x"
+    for key in range(20):
+        queue.publish(key)
+    assert [one for one, _ in queue.given()] == [other]
+    queue.reject(1, who)
+    queue.dispatch()  # it waits for the other
+    queue.configure(strategy=ROUND_ROBIN)
+    held = {one.consumer.name: seq for seq, one in queue.lane.held.items()}
+    queue.ack(held[who], who)
+    assert [seq for _, seq in queue.given()] != [1]
+    queue.ack(held[other], other)
+    assert queue.given() == [(other, 1)]
 
 
 def test_a_message_rejected_too_often_is_a_dead_letter() -> None:

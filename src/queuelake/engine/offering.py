@@ -24,6 +24,7 @@ from queuelake.engine.state import QueueState
 
 SKIPS_MAX: Final = 256  # of those which came back and wait for another consumer
 LOOSE: Final = 0  # where entries are aside which have no home
+NOWHERE: Final = -1
 
 
 def assign(state: QueueState) -> None:
@@ -35,20 +36,30 @@ def assign(state: QueueState) -> None:
     entries = [entry for aside in lane.aside.values() for entry in aside]
     entries.sort(key=sequence_of)
     lane.aside.clear()
+    lane.aside_count = 0
+    is_sticky = state.policy.strategy == STICKY_KEY and len(group.order) > 0
     for entry in entries:
         slot = LOOSE
-        if state.policy.strategy == STICKY_KEY and group.order:
-            slot = _home(group, lane, entry)
-        lane.aside.setdefault(slot, []).append(entry)
+        if is_sticky:
+            slot = _home(group, lane, entry, state.now_ms)
+        elif entry.seq in lane.tallies:
+            slot = NOWHERE
+        if slot == NOWHERE:
+            state.put_return(lane, entry)
+        else:
+            lane.aside.setdefault(slot, []).append(entry)
+            lane.aside_count += 1
 
 
-def _home(group: Group, lane: Lane, entry: Entry) -> int:
-    """The number of the consumer whom it belongs to."""
+def _home(group: Group, lane: Lane, entry: Entry, now_ms: int) -> int:
+    """The number of the consumer whom it belongs to; NOWHERE: only one who refused it is there."""
     order = group.order
-    if len(order) == 1:
-        return 0
     tally = lane.tallies.get(entry.seq) if lane.tallies else None
-    return home_of(entry.key, order, "" if tally is None else tally.without)
+    if len(order) > 1:
+        return home_of(entry.key, order, "" if tally is None else tally.without)
+    if tally is not None and tally.without == order[0].name and tally.due_ms > now_ms:
+        return NOWHERE
+    return 0
 
 
 def offer(state: QueueState, in_bulk: bool, effects: list[Effect]) -> None:
@@ -134,10 +145,15 @@ class _Offer:
     def to_homes(self) -> None:
         group, lane = self._group, self._lane
         order = group.order
+        now_ms = self._state.now_ms
         returns, lane.returns = lane.returns, []
         for entry in returns:
-            insort(lane.aside.setdefault(_home(group, lane, entry), []), entry, key=sequence_of)
-            lane.aside_count += 1
+            slot = _home(group, lane, entry, now_ms)
+            if slot == NOWHERE:
+                lane.returns.append(entry)
+            else:
+                insort(lane.aside.setdefault(slot, []), entry, key=sequence_of)
+                lane.aside_count += 1
         room = 0
         for slot, consumer in enumerate(order):
             while consumer.held < consumer.prefetch and slot in lane.aside:
@@ -153,7 +169,7 @@ class _Offer:
                 return
             if self._expires(new):
                 continue
-            slot = _home(group, lane, new)
+            slot = _home(group, lane, new, now_ms)
             consumer = order[slot]
             if consumer.held < consumer.prefetch:
                 self._give(consumer, new)
