@@ -208,12 +208,19 @@ def _plain(value: object, kind: inspect.Type) -> object:
     quantity = _quantity(kind)
     if quantity == "duration" and type(value) is int and value == 0:
         return "0s"
+    if quantity == "duration" and _takes_milliseconds(kind) and str(value).isdecimal():
+        return f"{value}ms"
     if quantity == "size" and isinstance(value, str):
         try:
             return parse_size(value)
         except ValueError:
             return value  # refused like any other value which does not fit
     return value
+
+
+def _takes_milliseconds(kind: inspect.Type) -> bool:
+    """Whether a duration may be a plain number."""
+    return isinstance(kind, inspect.Metadata) and (kind.extra or {}).get("bare_number") == "ms"
 
 
 def _quantity(kind: inspect.Type) -> str:

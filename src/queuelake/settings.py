@@ -15,6 +15,7 @@ from msgspec import Meta, field
 
 from queuelake import names
 from queuelake.config_types import U16, Count, Port, Positive, PositiveSize, Section
+from queuelake.ecq_settings import EcqConfig
 from queuelake.mq_settings import MqConfig
 from queuelake.queue_settings import QueueSettings
 
@@ -192,6 +193,7 @@ class Settings(Section, frozen=True):
     storage: Storage = Storage()
     queues: Queues = field(default_factory=Queues)
     mq: MqConfig = MqConfig()
+    ecq: EcqConfig = EcqConfig()
     log: Log = Log()
     sys: Sys = Sys()
 

@@ -28,11 +28,11 @@ LAYERS = (
     ("names",),
     (
         *("settings", "config", "config_layers", "config_rules", "config_types"),
-        *("queue_settings", "queue_rules", "mq_settings", "mq_rules"),
+        *("queue_settings", "queue_rules", "mq_settings", "mq_rules", "ecq_settings"),
     ),
     ("logs",),
     ("apikey",),
-    ("control", "control_queues", "control_mq"),
+    ("control", "control_queues", "control_mq", "control_ecq"),
     ("engine",),
     ("storage",),
     ("cluster",),

@@ -1,0 +1,96 @@
+"""Settings of device mailboxes (exclusive compacted queues): the `[ecq]` section.
+
+Durations are kept as the text people wrote; a plain number means milliseconds. What is changed at
+run time is stored as the difference to the file, so that a new file still counts.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, cast
+
+import msgspec
+from msgspec import Meta
+
+from queuelake.config_types import BoundedCount, Section, Size, parse_duration
+from queuelake.errors import RefusedError
+
+# A bare number, which the original takes too, means milliseconds.
+PositiveTime = Annotated[
+    str, Meta(extra={"quantity": "duration", "ms_min": 1, "bare_number": "ms"})
+]
+Time = Annotated[str, Meta(extra={"quantity": "duration", "ms_min": 0, "bare_number": "ms"})]
+RejectPolicy = Literal["advance", "retry", "dlq"]
+
+
+class BadEcqSettingsError(RefusedError):
+    """Mailboxes cannot have these settings: `mistakes` has one entry for each."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("; ".join(mistakes))
+        self.mistakes = mistakes
+
+
+class EcqConfig(Section, frozen=True):
+    """What all mailboxes share. 0 means: no limit."""
+
+    # Accepted, without effect: one loop serialises the writes of every owner.
+    writer_pool_size: Annotated[int, Meta(ge=0, le=10240)] = 0
+    data_retention: PositiveTime = "7d"
+    gc_interval: PositiveTime = "1h"
+    # Below 32, the smallest receive maximum devices were built for.
+    reader_batch_size: Annotated[int, Meta(ge=1, le=31)] = 5
+    write_timeout: PositiveTime = "5s"
+    read_timeout: PositiveTime = "5s"
+    max_keys_per_queue: BoundedCount = 0
+    max_bytes_per_queue: Size = 0
+    reject_policy: RejectPolicy = "advance"
+    state_retention: Time = "30d"
+    puback_no_match: bool = False
+
+    @property
+    def data_retention_ms(self) -> int:
+        return parse_duration(self.data_retention)
+
+    @property
+    def gc_interval_ms(self) -> int:
+        return parse_duration(self.gc_interval)
+
+    @property
+    def write_timeout_ms(self) -> int:
+        return parse_duration(self.write_timeout)
+
+    @property
+    def read_timeout_ms(self) -> int:
+        return parse_duration(self.read_timeout)
+
+    @property
+    def state_retention_ms(self) -> int:
+        return parse_duration(self.state_retention)
+
+
+def read_config(old: EcqConfig, body: object) -> EcqConfig:
+    """The configuration with what a JSON object says; what it does not say stays.
+
+    Raises:
+        BadEcqSettingsError: one entry for each mistake; nothing of the change may be used.
+    """
+    from msgspec import inspect
+
+    from queuelake.config_layers import Layers, Table
+
+    if not isinstance(body, dict):
+        raise BadEcqSettingsError(["the body is a JSON object; this is another value"])
+    layers = Layers()
+    kind = cast(inspect.StructType, inspect.type_info(EcqConfig))
+    values = cast(Table, msgspec.to_builtins(old))
+    layers.lay_table("", "", body, kind, values)
+    if layers.mistakes:
+        raise BadEcqSettingsError(layers.mistakes)
+    return msgspec.convert(values, EcqConfig)
+
+
+def config_changes(base: EcqConfig, config: EcqConfig) -> dict[str, object]:
+    """What of a configuration differs from the one in the file: all that has to be stored of it."""
+    former = cast(dict[str, object], msgspec.to_builtins(base))
+    tree = cast(dict[str, object], msgspec.to_builtins(config))
+    return {key: value for key, value in tree.items() if value != former[key]}
