@@ -17,3 +17,8 @@ SEEDS_PER_TEST = 10
 def test_promises_are_kept_in_every_life(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
         run_seed(seed)
+
+
+@pytest.mark.parametrize("seed", [1406, 2830])
+def test_what_came_back_after_a_crash_is_set_aside_behind_what_is_older(seed: int) -> None:
+    run_seed(seed)

@@ -152,8 +152,7 @@ class _Offer:
             if slot == NOWHERE:
                 lane.returns.append(entry)
             else:
-                insort(lane.aside.setdefault(slot, []), entry, key=sequence_of)
-                lane.aside_count += 1
+                self._set_aside(slot, entry)
         room = 0
         for slot, consumer in enumerate(order):
             while consumer.held < consumer.prefetch and slot in lane.aside:
@@ -176,8 +175,12 @@ class _Offer:
                 room -= 1 if consumer.held >= consumer.prefetch else 0
             else:
                 lane.unseen.add(new.seq)
-                lane.aside.setdefault(slot, []).append(new)
-                lane.aside_count += 1
+                self._set_aside(slot, new)
+
+    def _set_aside(self, slot: int, entry: Entry) -> None:
+        # One which came back after a crash may be there and be newer than one which is new.
+        insort(self._lane.aside.setdefault(slot, []), entry, key=sequence_of)
+        self._lane.aside_count += 1
 
     def _give(self, consumer: Consumer, entry: Entry) -> None:
         consumer.held += 1
