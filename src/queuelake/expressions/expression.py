@@ -11,17 +11,20 @@ from queuelake.expressions.parser import parse
 from queuelake.expressions.values import to_key
 
 CLIENT_ID: Final = "message.from"
+TOPIC: Final = "message.topic"
 
 
 @final
 class Expression:
     """Gives each message its key; `text` is what the user wrote."""
 
-    __slots__ = ("_root", "is_client_id", "text")
+    __slots__ = ("_root", "is_client_id", "is_topic", "text")
 
     def __init__(self, text: str, root: Node) -> None:
         self.text = text
-        self.is_client_id = text.strip() == CLIENT_ID  # the caller need not build `Fields`
+        # For these two, which are most, the caller need not build `Fields`.
+        self.is_client_id = text.strip() == CLIENT_ID
+        self.is_topic = text.strip() == TOPIC
         self._root = root
 
     def evaluate(self, fields: Fields) -> bytes:

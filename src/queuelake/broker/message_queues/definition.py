@@ -92,6 +92,8 @@ class Definition(Capture):
         if expression is not None:
             if expression.is_client_id:
                 key = publisher
+            elif expression.is_topic:
+                key = message.topic
             else:
                 try:
                     key = expression.evaluate(self.service.fields(message))
