@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 from msgspec import inspect
 
-from queuelake import config_rules, mq_rules, names, queue_rules
+from queuelake import config_rules, mq_rules, names, queue_rules, sdv_rules
 from queuelake.config_layers import Layers, Table, known_names, read_text
 from queuelake.errors import ConfigError
 from queuelake.queue_settings import QueueSettings, base_of, merged
@@ -80,6 +80,9 @@ class _Loader:
         for finding in mq_rules.config_findings(settings.mq):
             keys = tuple(f"mq.{key}" for key in finding.keys)
             self.layers.add_finding(keys, f"mq: {finding.message}")
+        for finding in sdv_rules.config_findings(settings.sdv):
+            keys = tuple(f"sdv.{key}" for key in finding.keys)
+            self.layers.add_finding(keys, f"sdv.{finding.message}")
         self._check_defaults(settings.queues.defaults)
         for name, tree in self.named.items():
             self._check_named(name, tree, settings.queues.defaults)

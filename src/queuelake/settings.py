@@ -18,6 +18,7 @@ from queuelake.config_types import U16, Count, Port, Positive, PositiveSize, Sec
 from queuelake.ecq_settings import EcqConfig
 from queuelake.mq_settings import MqConfig
 from queuelake.queue_settings import QueueSettings
+from queuelake.sdv_settings import SdvConfig
 
 
 class Listener(Section, frozen=True):
@@ -194,6 +195,7 @@ class Settings(Section, frozen=True):
     queues: Queues = field(default_factory=Queues)
     mq: MqConfig = MqConfig()
     ecq: EcqConfig = EcqConfig()
+    sdv: SdvConfig = field(default_factory=SdvConfig)
     log: Log = Log()
     sys: Sys = Sys()
 

@@ -29,10 +29,11 @@ LAYERS = (
     (
         *("settings", "config", "config_layers", "config_rules", "config_types"),
         *("queue_settings", "queue_rules", "mq_settings", "mq_rules", "ecq_settings"),
+        *("sdv_settings", "sdv_rules"),
     ),
     ("logs",),
     ("apikey",),
-    ("control", "control_queues", "control_mq", "control_ecq"),
+    ("control", "control_queues", "control_mq", "control_ecq", "control_sdv"),
     ("engine",),
     ("storage",),
     ("cluster",),

@@ -1,0 +1,91 @@
+"""Settings of vehicle fan-out: the `[sdv]` section.
+
+Durations are kept as the text people wrote; a plain number means milliseconds. What is changed at
+run time is stored as the difference to the file, so that a new file still counts. The rules about
+topic templates are in `sdv_rules.py`, which is imported only when something is read.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, cast
+
+import msgspec
+from msgspec import Meta, field
+
+from queuelake.config_types import BoundedCount, Section, parse_duration
+from queuelake.errors import RefusedError
+
+# A bare number, which the original takes too, means milliseconds.
+PositiveTime = Annotated[
+    str, Meta(extra={"quantity": "duration", "ms_min": 1, "bare_number": "ms"})
+]
+Time = Annotated[str, Meta(extra={"quantity": "duration", "ms_min": 0, "bare_number": "ms"})]
+SameRequest = Literal["append", "replace", "ignore"]
+OnInvalid = Literal["puback", "disconnect"]
+OnReject = Literal["done", "retry", "dlq"]
+
+VIN: Final = "{VIN}"  # where a topic template names the vehicle
+
+
+class BadSdvSettingsError(RefusedError):
+    """Fan-out cannot have these settings: `mistakes` has one entry for each."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("; ".join(mistakes))
+        self.mistakes = mistakes
+
+
+class SdvConfig(Section, frozen=True):
+    """Vehicle fan-out. 0 means: no limit."""
+
+    # How many names dispatchers have; one loop does the work of all of them. 0: one for each core.
+    dispatcher_pool_size: Annotated[int, Meta(ge=0, le=10240)] = 0
+    data_retention: PositiveTime = "7d"
+    gc_interval: PositiveTime = "1h"
+    topic_prefix: str = "agent/{VIN}/proxy/request"
+    same_request: SameRequest = "append"
+    on_invalid: OnInvalid = "puback"
+    on_reject: OnReject = "done"
+    keep_referenced: bool = True
+    verify_sha1: bool = False
+    heartbeat_topics: list[str] = field(
+        default_factory=lambda: ["ecp/{VIN}/online", "ecp/{VIN}/heartbeat"]
+    )
+    max_pending_per_vehicle: BoundedCount = 0
+    ack_timeout: Time = "0s"
+
+    @property
+    def data_retention_ms(self) -> int:
+        return parse_duration(self.data_retention)
+
+    @property
+    def gc_interval_ms(self) -> int:
+        return parse_duration(self.gc_interval)
+
+    @property
+    def ack_timeout_ms(self) -> int:
+        return parse_duration(self.ack_timeout)
+
+
+def prefix_filter(topic_prefix: str, vehicle: str) -> str:
+    """The filter of everything below the prefix; `vehicle` stands for the level of the VIN."""
+    levels = [vehicle if VIN in level else level for level in topic_prefix.split("/")]
+    return "/".join([*levels, "#"])
+
+
+def read_config(old: SdvConfig, body: object) -> SdvConfig:
+    """The configuration with what a JSON object says; what it does not say stays.
+
+    Raises:
+        BadSdvSettingsError: one entry for each mistake; nothing of the change may be used.
+    """
+    from queuelake import sdv_rules
+
+    return sdv_rules.read_config(old, body)
+
+
+def config_changes(base: SdvConfig, config: SdvConfig) -> dict[str, object]:
+    """What of a configuration differs from the one in the file: all that has to be stored of it."""
+    former = cast(dict[str, object], msgspec.to_builtins(base))
+    tree = cast(dict[str, object], msgspec.to_builtins(config))
+    return {key: value for key, value in tree.items() if value != former[key]}
