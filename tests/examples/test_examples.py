@@ -49,3 +49,9 @@ def test_a_request_waits_for_a_worker_and_gets_its_reply(broker: BrokerProcess) 
     assert "nobody serves yet: no reply" in output
     assert "anna -> welcome" in output
     assert "bert -> who are you?" in output
+
+
+def test_a_message_queue_keeps_the_last_state_of_each_machine(broker: BrokerProcess) -> None:
+    output = run_example("message_queue.py", str(broker.mqtt_port))
+    machines = {f"example/{name}/state is running" for name in ("press", "oven", "saw")}
+    assert set(output.splitlines()) == machines
