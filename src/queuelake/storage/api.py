@@ -34,6 +34,11 @@ DEDUPE: Final = 16  # queue id + until when + number -> hashes of message ids
 DELAYED: Final = 17  # queue id + when due + number + piece -> partition, chunk of one message
 DOOMED: Final = 18  # queue id -> nothing: what is left of a deleted queue has to go
 LATEST: Final = 19  # queue id + hash of a key -> sequence of its last message
+# Device mailboxes; `ecq_tables` makes the keys.
+ECQ_SEQNO: Final = 20  # owner -> next sequence
+ECQ_STATE: Final = 21  # owner -> acknowledged sequence
+ECQ_INDEX: Final = 22  # owner + sequence -> key
+ECQ_PAYLOAD: Final = 23  # owner + key + sequence + time -> entry
 
 TABLE_NAMES: Final = (
     "meta",
@@ -56,6 +61,10 @@ TABLE_NAMES: Final = (
     "delayed",
     "doomed",
     "latest",
+    "ecq_seqno",
+    "ecq_state",
+    "ecq_index",
+    "ecq_payload",
 )
 
 FORMAT_VERSION: Final = 3
@@ -72,6 +81,8 @@ class Batch:
     __slots__ = (
         "chunk_deletes",
         "chunk_trims",
+        "replaced",
+        "replaces",
         "sweep_rows",
         "tables",
         "trims",
@@ -83,6 +94,8 @@ class Batch:
         self.chunk_deletes: set[bytes] = set()  # keys of chunks, without the piece
         self.chunk_trims: dict[bytes, int] = {}  # queue id + partition -> as `trims`
         self.sweep_rows: int = 0
+        self.replaces: set[bytes] = set()  # owner + key of mailbox entries
+        self.replaced: int = 0  # how many there were: known when it is committed
 
     def put(self, table: int, key: bytes, value: bytes) -> None:
         self.tables[table][key] = value
@@ -116,6 +129,10 @@ class Batch:
         self.delete(QUEUES, _QUEUE.pack(queue_id))
         self.put(DOOMED, _QUEUE.pack(queue_id), b"")
 
+    def replace(self, prefix: bytes) -> None:
+        """Delete the entries of one key of a mailbox before anything of this batch is put."""
+        self.replaces.add(prefix)
+
     def sweep(self, rows_max: int) -> None:
         """Delete so many rows of dropped queues, all tables counted; ask
         `queue_tables.doomed_queues` whether there is more."""
@@ -127,6 +144,7 @@ class Batch:
             and not self.chunk_deletes
             and not self.chunk_trims
             and self.sweep_rows == 0
+            and not self.replaces
             and not any(self.tables)
         )
 
@@ -142,6 +160,10 @@ class ReadTransaction(Protocol):
 
     def scan_keys(self, table: int, start: bytes, stop: bytes) -> Iterator[bytes]:
         """As `scan`, where the values would be copied for nothing."""
+        ...
+
+    def count(self, table: int) -> int:
+        """How many rows a table has; costs the same however many they are."""
         ...
 
     def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:

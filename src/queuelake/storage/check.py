@@ -9,7 +9,7 @@ from itertools import groupby, islice
 import msgspec
 
 from queuelake.errors import StorageError
-from queuelake.storage import api, queue_records, queue_tables, records
+from queuelake.storage import api, ecq_tables, queue_records, queue_tables, records
 from queuelake.storage.api import ReadTransaction
 from queuelake.storage.chunk import decode_chunk
 from queuelake.storage.queue_rows import owns_chunks, read_chunk, row_chunks
@@ -28,6 +28,7 @@ def problems(view: ReadTransaction, rows_max: int) -> list[str]:
     _check_queues(view, rows_max, found)
     _check_chunks(view, rows_max, found)
     _check_delayed(view, rows_max, found)
+    _check_mailboxes(view, rows_max, found)
     return found
 
 
@@ -58,6 +59,9 @@ def _check_values(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
         (api.LANES, queue_tables.read_lane_state),
         (api.TALLIES, queue_tables.read_tally),
         (api.DEDUPE, queue_tables.read_hashes),
+        (api.ECQ_SEQNO, ecq_tables.read_numbers),
+        (api.ECQ_STATE, ecq_tables.read_numbers),
+        (api.ECQ_PAYLOAD, ecq_tables.check_payload),
     ):
         for key, value in islice(view.scan(table, b"", _LAST_KEY), rows_max):
             try:
@@ -108,6 +112,29 @@ def _check_delayed(view: ReadTransaction, rows_max: int, found: list[str]) -> No
                 found.append(f"delayed message {prefix.hex()} is not whole")
         except StorageError as error:
             found.append(f"delayed message {prefix.hex()} cannot be read: {error}")
+
+
+def _check_mailboxes(view: ReadTransaction, rows_max: int, found: list[str]) -> None:
+    """An entry is in both tables, once for its key, and below the next sequence of its owner."""
+    for key, value in islice(view.scan(api.ECQ_INDEX, b"", _LAST_KEY), rows_max):
+        owner = key[: ecq_tables.DIGEST_BYTES]
+        try:
+            row = ecq_tables.read_index_row(key, value)
+        except struct.error as error:
+            found.append(f"ecq_index row {key.hex()} cannot be read: {error}")
+            continue
+        if view.get(api.ECQ_PAYLOAD, ecq_tables.payload_key(owner, row)) is None:
+            found.append(f"ecq_index row {key.hex()} has no payload")
+        numbers = view.get(api.ECQ_SEQNO, owner)
+        if numbers is None or ecq_tables.read_numbers(numbers)[0] <= row.seq:
+            found.append(f"ecq_index row {key.hex()} is above the sequence of its owner")
+    before = b""
+    for key in islice(view.scan_keys(api.ECQ_PAYLOAD, b"", _LAST_KEY), rows_max):
+        if view.get(api.ECQ_INDEX, key[:16] + key[32:40]) is None:
+            found.append(f"ecq_payload row {key.hex()} is not in the index")
+        if key[:32] == before:
+            found.append(f"ecq_payload row {key.hex()} is the second of its key")
+        before = key[:32]
 
 
 def _joined(

@@ -28,6 +28,7 @@ from queuelake.settings import Storage
 from queuelake.storage.api import (
     CHUNKS,
     DELAYED,
+    ECQ_PAYLOAD,
     FORMAT_VERSION,
     MESSAGES,
     META,
@@ -36,6 +37,7 @@ from queuelake.storage.api import (
     Batch,
     ReadTransaction,
 )
+from queuelake.storage.ecq_tables import replace_entries
 from queuelake.storage.queue_rows import trim_rows
 from queuelake.storage.queue_space import delete_chunks, free_space
 from queuelake.storage.resident import MappedFile
@@ -116,6 +118,8 @@ class LmdbStore:
 
     def _apply(self, transaction: _LmdbTransaction, batch: Batch) -> None:
         delete_chunks(transaction, batch.chunk_deletes)
+        if batch.replaces:
+            replace_entries(transaction, batch)
         for table, changes in enumerate(batch.tables):
             if not changes:
                 continue
@@ -269,6 +273,9 @@ class _LmdbTransaction:
                     return
                 yield key
 
+    def count(self, table: int) -> int:
+        return int(self._transaction.stat(self._tables[table])["entries"])
+
     def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
         with self._transaction.cursor(db=self._tables[table]) as cursor:
             there = cursor.set_range(key)
@@ -309,7 +316,7 @@ class _LmdbView:
 
 def _adds_messages(batch: Batch) -> bool:
     """Whether a full store must refuse this; what only settles or deletes makes room."""
-    for table in (MESSAGES, RETAINED, CHUNKS, DELAYED):
+    for table in (MESSAGES, RETAINED, CHUNKS, DELAYED, ECQ_PAYLOAD):
         for value in batch.tables[table].values():
             if value is not None:
                 return True

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from queuelake.errors import StorageError
 from queuelake.storage.api import TABLE_NAMES, Batch
+from queuelake.storage.ecq_tables import replace_entries
 from queuelake.storage.queue_rows import trim_rows
 from queuelake.storage.queue_space import delete_chunks, free_space
 
@@ -24,6 +25,7 @@ class MemoryStore:
             raise StorageError("injected: commit failed")
         view = MemoryView(self.tables)
         delete_chunks(view, batch.chunk_deletes)
+        replace_entries(view, batch)
         for table, changes in zip(self.tables, batch.tables, strict=True):
             for key, value in changes.items():
                 if value is None:
@@ -71,6 +73,9 @@ class MemoryView:
     def scan_keys(self, table: int, start: bytes, stop: bytes) -> Iterator[bytes]:
         keys = sorted(self._tables[table])
         yield from keys[bisect_left(keys, start) : bisect_left(keys, stop)]
+
+    def count(self, table: int) -> int:
+        return len(self._tables[table])
 
     def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
         keys = sorted(self._tables[table])
