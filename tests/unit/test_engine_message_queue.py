@@ -380,6 +380,24 @@ def test_m28_what_is_too_old_leaves_without_a_consumer() -> None:
     assert len(queue.loads) <= loads + 1, "the oldest is looked at once"
 
 
+def test_m30_a_shorter_age_acts_on_what_is_there() -> None:
+    queue = DrivenMessageQueue(retention_age_ms=DAY_MS)
+    queue.publish_many(2)
+    queue.after(1000)
+    assert queue.live() == [1, 2]
+    queue.configure(retention_age_ms=1000)
+    queue.after(0)
+    assert queue.live() == []
+
+
+def test_one_large_message_takes_the_place_of_many_the_machine_has_forgotten() -> None:
+    queue = DrivenMessageQueue(bytes_max=2000, window_max=2)
+    queue.publish_many(20)
+    queue.publish(size=1500)
+    assert queue.live() == [16, 17, 18, 19, 20, 21]
+    assert queue.machine.bytes == 2000
+
+
 @pytest.mark.parametrize("strategy", [ROUND_ROBIN, STICKY_KEY])
 def test_a_queue_forgets_everything_up_to_a_sequence(strategy: int) -> None:
     queue = DrivenMessageQueue(prefetch=2, strategy=strategy)
