@@ -39,6 +39,13 @@ ECQ_SEQNO: Final = 20  # owner -> next sequence
 ECQ_STATE: Final = 21  # owner -> acknowledged sequence
 ECQ_INDEX: Final = 22  # owner + sequence -> key
 ECQ_PAYLOAD: Final = 23  # owner + key + sequence + time -> entry
+# Vehicle fan-out; `sdv_tables` makes the keys.
+SDV_DATA: Final = 24  # hash of a data id -> the id, the payload
+SDV_META: Final = 25  # hash of a data id -> when it was published last
+SDV_IDS: Final = 26  # hash of a VIN + time + hash of a request -> what waits for the vehicle
+SDV_REQUESTS: Final = 27  # hash of a request -> how far it has come
+SDV_REFERENCES: Final = 28  # hash of a data id -> how many rows wait for it
+SDV_TRIGGERS: Final = 29  # time of a trigger whose rows are not all stored -> nothing
 
 TABLE_NAMES: Final = (
     "meta",
@@ -65,6 +72,12 @@ TABLE_NAMES: Final = (
     "ecq_state",
     "ecq_index",
     "ecq_payload",
+    "sdv_fanout_data",
+    "sdv_fanout_meta",
+    "sdv_fanout_ids",
+    "sdv_fanout_requests",
+    "sdv_fanout_references",
+    "sdv_fanout_triggers",
 )
 
 FORMAT_VERSION: Final = 3

@@ -9,7 +9,7 @@ from itertools import groupby, islice
 import msgspec
 
 from queuelake.errors import StorageError
-from queuelake.storage import api, ecq_tables, queue_records, queue_tables, records
+from queuelake.storage import api, ecq_tables, queue_records, queue_tables, records, sdv_tables
 from queuelake.storage.api import ReadTransaction
 from queuelake.storage.chunk import decode_chunk
 from queuelake.storage.queue_rows import owns_chunks, read_chunk, row_chunks
@@ -29,6 +29,7 @@ def problems(view: ReadTransaction, rows_max: int) -> list[str]:
     _check_chunks(view, rows_max, found)
     _check_delayed(view, rows_max, found)
     _check_mailboxes(view, rows_max, found)
+    _check_fanout(view, rows_max, found)
     return found
 
 
@@ -59,6 +60,9 @@ def _check_values(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
         (api.LANES, queue_tables.read_lane_state),
         (api.TALLIES, queue_tables.read_tally),
         (api.DEDUPE, queue_tables.read_hashes),
+        (api.SDV_DATA, sdv_tables.read_data),
+        (api.SDV_META, sdv_tables.read_meta),
+        (api.SDV_REQUESTS, sdv_tables.read_progress),
         (api.ECQ_SEQNO, ecq_tables.read_numbers),
         (api.ECQ_STATE, ecq_tables.read_numbers),
         (api.ECQ_PAYLOAD, ecq_tables.check_payload),
@@ -103,6 +107,24 @@ def _check_chunks(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
         if prefix[:10] == before and first < after:
             found.append(f"queue chunk {prefix.hex()} overlaps the one before it")
         before, after = prefix[:10], first + len(stored)
+
+
+def _check_fanout(view: ReadTransaction, rows_max: int, found: list[str]) -> None:
+    """Payloads and what is known of them come and go together; rows are where they belong."""
+    for table, other in ((api.SDV_DATA, api.SDV_META), (api.SDV_META, api.SDV_DATA)):
+        for key in islice(view.scan_keys(table, b"", _LAST_KEY), rows_max):
+            if view.get(other, key) is None:
+                names = api.TABLE_NAMES[table], api.TABLE_NAMES[other]
+                found.append(f"{names[0]} row {key.hex()} has none in {names[1]}")
+    for key, value in islice(view.scan(api.SDV_IDS, b"", _LAST_KEY), rows_max):
+        try:
+            row = sdv_tables.read_row(key, value)
+        except (struct.error, ValueError) as error:
+            found.append(f"sdv_fanout_ids row {key.hex()} cannot be read: {error}")
+            continue
+        digests = sdv_tables.digest(row.vin), sdv_tables.digest(row.request_id)
+        if key != sdv_tables.row_key(digests[0], row.ts_ms, digests[1]):
+            found.append(f"sdv_fanout_ids row {key.hex()} is not the one of {row.vin!r}")
 
 
 def _check_delayed(view: ReadTransaction, rows_max: int, found: list[str]) -> None:

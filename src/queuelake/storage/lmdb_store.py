@@ -33,6 +33,8 @@ from queuelake.storage.api import (
     MESSAGES,
     META,
     RETAINED,
+    SDV_DATA,
+    SDV_IDS,
     TABLE_NAMES,
     Batch,
     ReadTransaction,
@@ -316,7 +318,7 @@ class _LmdbView:
 
 def _adds_messages(batch: Batch) -> bool:
     """Whether a full store must refuse this; what only settles or deletes makes room."""
-    for table in (MESSAGES, RETAINED, CHUNKS, DELAYED, ECQ_PAYLOAD):
+    for table in (MESSAGES, RETAINED, CHUNKS, DELAYED, ECQ_PAYLOAD, SDV_DATA, SDV_IDS):
         for value in batch.tables[table].values():
             if value is not None:
                 return True
