@@ -61,10 +61,20 @@ class Garbage:
             if known is None:
                 continue
             host = self._service.awake(known)
-            host.tick(now_ms)
-            yield ROWS_PER_SLICE
+            yield from _drop_old(host)
             if known.settings.is_lastvalue:
                 yield from _forget_gone_keys(host)
+
+
+def _drop_old(host: MessageQueueHost) -> Iterator[int]:
+    """What is too old, or too much, leaves some at a time."""
+    counters = host.machine.counters
+    idle = 0
+    while not host.is_deleted and idle < 2:  # a turn may only load what the next one drops
+        before = counters.expired + counters.dropped
+        host.tick(host.queues.clock.now_ms())
+        idle = idle + 1 if counters.expired + counters.dropped == before else 0
+        yield ROWS_PER_SLICE
 
 
 def _forget_gone_keys(host: MessageQueueHost) -> Iterator[int]:

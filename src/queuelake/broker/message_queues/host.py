@@ -7,6 +7,7 @@ overwritten before its commit is never written at all.
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -161,6 +162,9 @@ class MessageQueueHost(HostedQueue):
     def missing(self, effect: Deliver, now_ms: int) -> None:
         """It was overwritten before it could leave: its place in the consumer's hands is free."""
         seq = effect.entry.seq
+        if seq not in self.machine.groups[GROUP].lanes[0].settled:
+            super().missing(effect, now_ms)
+            return
         self.apply(c.Settle(GROUP, effect.consumer.name, 0, seq, c.ACK), now_ms)
 
     # Its part in group commits
@@ -204,8 +208,19 @@ class MessageQueueHost(HostedQueue):
 
     def restore(self, machine: QueueState) -> None:
         super().restore(machine)
+        _cut_waits_short(machine)
         self._latest.clear()
         self._gone_rows = []
         self._written = machine.partitions[0].last
         self._inserted = 0
         self._sealed = (0, 0)
+
+
+def _cut_waits_short(machine: QueueState) -> None:
+    """What was refused before a restart waits no longer than usual, even if the clock was set back
+    meanwhile."""
+    lane = machine.groups[GROUP].lanes[0]
+    due_ms = machine.now_ms + machine.policy.redispatch_ms
+    if lane.waiting:
+        lane.waiting = [(min(due, due_ms), seq, entry) for due, seq, entry in lane.waiting]
+        heapq.heapify(lane.waiting)

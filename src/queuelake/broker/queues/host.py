@@ -231,21 +231,22 @@ class HostedQueue(Participant):
         record = self.record(entry.partition, entry.seq)
         if record is not None:
             bury(self, effect, record, now_ms)
-        if effect.group:
+        if effect.group in self.machine.groups:
             settle = c.Settle(effect.group, "", entry.partition, entry.seq, c.BURIED)
             self.apply(settle, now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Time has passed."""
         machine = self.machine
-        before, timed_out = machine.counters.expired, machine.counters.timed_out
+        counters = machine.counters
+        before, timed_out = counters.expired + counters.dropped, counters.timed_out
         was_waiting = machine.is_waiting()
         effects = machine.apply(self.meta(now_ms), c.Tick())
         if effects:
             self._perform(effects, now_ms)
-        if machine.counters.timed_out != timed_out:
+        if counters.timed_out != timed_out:
             withdraw(self)
-        if was_waiting or effects or machine.counters.expired != before:
+        if was_waiting or effects or counters.expired + counters.dropped != before:
             self.changed()
 
     def tidy(self) -> None:
