@@ -226,6 +226,7 @@ class Runner:
             if self.pace.expects_more(self.group.answers, self._clock.now_ms()):
                 self.wake()
             else:
+                self.pace.sealed()
                 self._seal()
 
     def _act(self) -> None:
