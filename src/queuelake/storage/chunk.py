@@ -33,6 +33,13 @@ _ONE_TS: Final = 1
 _ONE_EXPIRES: Final = 2
 _ONE_QOS: Final = 4
 _ONE_PRIORITY: Final = 8
+_ONE_FIXED: Final = 15  # those four, which the head has as they are
+_ONE_TOPIC: Final = 16
+_ONE_KEY: Final = 32
+_ONE_ID: Final = 64
+_ONE_PUBLISHER: Final = 128
+_ONE_PROPERTIES: Final = 256
+_ONE_ALL: Final = 511
 
 
 @final
@@ -95,64 +102,72 @@ def encode_chunk(first: int, records: list[Record]) -> bytes:
     """The records of sequences `first`, `first + 1`, ... as one value."""
     count = len(records)
     assert 0 < count <= RECORDS_MAX
+    ones = _columns_of_one(records)
+    one = records[0]
     parts: list[bytes] = [b""]
-    flags = 0
-    if _add_times(parts, [record.ts_ms for record in records]):
-        flags |= _ONE_TS
-    if _add_times(parts, [record.expires_ms for record in records]):
-        flags |= _ONE_EXPIRES
-    if _add_bytes(parts, [record.qos for record in records]):
-        flags |= _ONE_QOS
-    if _add_bytes(parts, [record.priority for record in records]):
-        flags |= _ONE_PRIORITY
+    parts.append(_times_of([one.ts_ms] if ones & _ONE_TS else [r.ts_ms for r in records]))
+    parts.append(
+        _times_of([one.expires_ms] if ones & _ONE_EXPIRES else [r.expires_ms for r in records])
+    )
+    parts.append(bytes([one.qos] if ones & _ONE_QOS else [r.qos for r in records]))
+    parts.append(bytes([one.priority] if ones & _ONE_PRIORITY else [r.priority for r in records]))
     parts[0] = _HEAD.pack(
         first,
         count,
-        flags,
-        _add_texts(parts, [record.topic for record in records]),
-        _add_texts(parts, [record.key for record in records]),
-        _add_texts(parts, [record.message_id for record in records]),
-        _add_texts(parts, [record.publisher for record in records]),
-        _add_texts(parts, [record.properties for record in records]),
-        _add_payloads(parts, [record.payload for record in records]),
+        ones & _ONE_FIXED,
+        _add_texts(parts, [one.topic] if ones & _ONE_TOPIC else [r.topic for r in records]),
+        _add_texts(parts, [one.key] if ones & _ONE_KEY else [r.key for r in records]),
+        _add_texts(parts, [one.message_id] if ones & _ONE_ID else [r.message_id for r in records]),
+        _add_texts(
+            parts, [one.publisher] if ones & _ONE_PUBLISHER else [r.publisher for r in records]
+        ),
+        _add_texts(
+            parts, [one.properties] if ones & _ONE_PROPERTIES else [r.properties for r in records]
+        ),
+        _add_texts(parts, [r.payload for r in records]),
     )
     return b"".join(parts)
 
 
-def _add_times(parts: list[bytes], values: list[int]) -> bool:
-    count = len(values)
-    if values[0] == values[-1] and values.count(values[0]) == count:
-        parts.append(struct.pack("<q", values[0]))
-        return True
-    parts.append(struct.pack(f"<{count}q", *values))
-    return False
+def _columns_of_one(records: list[Record]) -> int:
+    """Flags of the columns, payloads left out, which have one value for all records."""
+    one = records[0]
+    ts_ms, expires_ms, qos, priority = one.ts_ms, one.expires_ms, one.qos, one.priority
+    topic, key, message_id = one.topic, one.key, one.message_id
+    publisher, properties = one.publisher, one.properties
+    ones = _ONE_ALL
+    for record in records:
+        if record.ts_ms != ts_ms:
+            ones &= ~_ONE_TS
+        if record.expires_ms != expires_ms:
+            ones &= ~_ONE_EXPIRES
+        if record.qos != qos:
+            ones &= ~_ONE_QOS
+        if record.priority != priority:
+            ones &= ~_ONE_PRIORITY
+        # Mostly they are one object, too.
+        if record.topic is not topic and record.topic != topic:
+            ones &= ~_ONE_TOPIC
+        if record.key is not key and record.key != key:
+            ones &= ~_ONE_KEY
+        if record.message_id is not message_id and record.message_id != message_id:
+            ones &= ~_ONE_ID
+        if record.publisher is not publisher and record.publisher != publisher:
+            ones &= ~_ONE_PUBLISHER
+        if record.properties is not properties and record.properties != properties:
+            ones &= ~_ONE_PROPERTIES
+    return ones
 
 
-def _add_bytes(parts: list[bytes], values: list[int]) -> bool:
-    column = bytes(values)
-    if column.count(column[:1]) == len(column):
-        parts.append(column[:1])
-        return True
-    parts.append(column)
-    return False
+def _times_of(values: list[int]) -> bytes:
+    return struct.pack(f"<{len(values)}q", *values)
 
 
 def _add_texts(parts: list[bytes], values: list[bytes]) -> int:
-    value = values[0]
-    if value == values[-1] and values.count(value) == len(values):
-        parts.append(value)
-        return len(value) | _ONE
-    return _add_ends_and_bytes(parts, values)
-
-
-def _add_payloads(parts: list[bytes], values: list[bytes]) -> int:
+    """Add a column; one value stands for all records. Returns what the head says of it."""
     if len(values) == 1:
         parts.append(values[0])
         return len(values[0]) | _ONE
-    return _add_ends_and_bytes(parts, values)
-
-
-def _add_ends_and_bytes(parts: list[bytes], values: list[bytes]) -> int:
     end = 0
     ends: list[int] = []
     for value in values:
@@ -171,9 +186,11 @@ def chunk_stops(records: list[Record], bytes_max: int) -> list[int]:
     stops: list[int] = []
     # What columns of one value take is counted for all columns: it is little.
     once = HEAD_BYTES + ROW_BYTES_MAX + records[0].size() - len(records[0].payload)
+    ones = _columns_of_one(records)
     size = once
     start = 0
-    for n, cost in enumerate(_costs(records)):
+    for n, record in enumerate(records):
+        cost = _cost(record, ones)
         if n > start and (size + cost > bytes_max or n - start == RECORDS_MAX):
             stops.append(n)
             start = n
@@ -183,29 +200,28 @@ def chunk_stops(records: list[Record], bytes_max: int) -> list[int]:
     return stops
 
 
-def _costs(records: list[Record]) -> list[int]:
-    """The bytes each record adds to a chunk, without columns which are one value for all."""
-    costs = [4 + len(record.payload) for record in records]
-    for values in (
-        [record.topic for record in records],
-        [record.key for record in records],
-        [record.message_id for record in records],
-        [record.publisher for record in records],
-        [record.properties for record in records],
-    ):
-        if values.count(values[0]) < len(values):
-            for n, value in enumerate(values):
-                costs[n] += 4 + len(value)
-    for numbers, width in (
-        ([record.ts_ms for record in records], 8),
-        ([record.expires_ms for record in records], 8),
-        ([record.qos for record in records], 1),
-        ([record.priority for record in records], 1),
-    ):
-        if numbers.count(numbers[0]) < len(numbers):
-            for n in range(len(numbers)):
-                costs[n] += width
-    return costs
+def _cost(record: Record, ones: int) -> int:
+    """The bytes a record adds to a chunk, without columns which are one value for all."""
+    cost = 4 + len(record.payload)
+    if not ones & _ONE_TS:
+        cost += 8
+    if not ones & _ONE_EXPIRES:
+        cost += 8
+    if not ones & _ONE_QOS:
+        cost += 1
+    if not ones & _ONE_PRIORITY:
+        cost += 1
+    if not ones & _ONE_TOPIC:
+        cost += 4 + len(record.topic)
+    if not ones & _ONE_KEY:
+        cost += 4 + len(record.key)
+    if not ones & _ONE_ID:
+        cost += 4 + len(record.message_id)
+    if not ones & _ONE_PUBLISHER:
+        cost += 4 + len(record.publisher)
+    if not ones & _ONE_PROPERTIES:
+        cost += 4 + len(record.properties)
+    return cost
 
 
 def chunk_range(value: bytes) -> tuple[int, int]:
