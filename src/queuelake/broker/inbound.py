@@ -306,8 +306,7 @@ def _on_delivery_ack(connection: Connection, session: Session, packet: Ack) -> N
             deliveries.on_pubcomp(packet_id)
         else:
             deliveries.on_ack(packet_id, packet.reason)
-        if deliveries.has_waiting():
-            connection.runner.touch(session)
+        _let_leave(connection, session)
 
 
 def _on_pubrec(connection: Connection, session: Session, packet: Ack) -> None:
@@ -325,7 +324,17 @@ def _on_pubrec(connection: Connection, session: Session, packet: Ack) -> None:
 
 def _settled(connection: Connection, session: Session) -> None:
     keep_cursor(connection, session)
-    if not session.queue.is_empty() or session.wants_refill():
+    _let_leave(connection, session)
+
+
+def _let_leave(connection: Connection, session: Session) -> None:
+    """The window has room again, for messages of the session and for deliveries of queues."""
+    deliveries = session.deliveries
+    if (
+        not session.queue.is_empty()
+        or session.wants_refill()
+        or (deliveries is not None and deliveries.has_waiting())
+    ):
         connection.runner.touch(session)
 
 
