@@ -143,6 +143,10 @@ class FakeTransport(asyncio.Transport):
     def closed_by_broker(self) -> bool:
         return self._closing
 
+    def is_read(self) -> bool:
+        """Whether what is sent now reaches the broker at once."""
+        return self._reading and not self._waiting and not self._closing
+
     def _feed(self) -> None:
         while self._waiting and self._reading and not self._closing:
             self.connection.data_received(self._waiting.pop(0))

@@ -6,7 +6,7 @@ connections; what a worker has in hand does too, so it may settle what is not it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from tests.harness import packets as p
@@ -36,11 +36,11 @@ class Link:
 class Peer:
     """One client id."""
 
-    def __init__(self, name: str, version: int, ledger: Ledger, expiry_s: int = NEVER_S) -> None:
+    def __init__(self, name: str, version: int, expiry_s: int = NEVER_S) -> None:
         self.name = name
         self.version = version
-        self.ledger = ledger
         self.expiry_s = expiry_s
+        self.clean = False  # asks for a new session with every connection
         self.receive_max = 0
         self.link: Link | None = None
         self.online = False  # CONNACK has been read
@@ -59,7 +59,7 @@ class Peer:
             if self.receive_max:
                 properties["receive_maximum"] = self.receive_max
         self.link.transport.send(
-            p.connect(self.name, version=self.version, clean=False, properties=properties)
+            p.connect(self.name, version=self.version, clean=self.clean, properties=properties)
         )
 
     def forget_connection(self) -> FakeTransport | None:
@@ -96,7 +96,7 @@ class Peer:
         assert self.link is not None
         self.link.transport.send(data)
 
-    def _free_id(self, taken: dict[int, Posted]) -> int:
+    def _free_id(self, taken: Container[int]) -> int:
         while True:
             self._last_id = self._last_id % PACKET_IDS + 1
             if self._last_id not in taken:
@@ -107,7 +107,8 @@ class Producer(Peer):
     """Publishes; what is unconfirmed it sends again, with the same message id."""
 
     def __init__(self, name: str, version: int, ledger: Ledger) -> None:
-        super().__init__(name, version, ledger)
+        super().__init__(name, version)
+        self.ledger = ledger
         self.pending: dict[int, Posted] = {}
         self.released: set[int] = set()
         self.again: list[Posted] = []  # the store had failed
@@ -193,7 +194,8 @@ class Worker(Peer):
         by_puback: bool = False,
         expiry_s: int = NEVER_S,
     ) -> None:
-        super().__init__(name, version, ledger, expiry_s)
+        super().__init__(name, version, expiry_s)
+        self.ledger = ledger
         self.group = group
         self.queues = queues
         self.by_puback = by_puback or version != 5

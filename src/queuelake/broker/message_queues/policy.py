@@ -32,6 +32,7 @@ def policy_of(settings: MqSettings, config: MqConfig) -> Policy:
     policy.count_max = settings.count_max
     policy.bytes_max = settings.bytes_max
     policy.delivery_timeout_ms = settings.ack_timeout_ms
+    policy.heartbeat_timeout_ms = 0  # whoever is connected keeps what it has, however silent
     policy.retries_max = settings.max_redeliveries or UNLIMITED
     if settings.is_lastvalue or settings.is_limited:
         policy.retention_age_ms = settings.data_retention_ms

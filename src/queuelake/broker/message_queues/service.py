@@ -110,6 +110,9 @@ class MessageQueues(QueueKind):
     def subscribe(self, subscription: Subscription) -> int:
         return self.subscriptions.subscribe(subscription)
 
+    def waits_for(self, subscription: Subscription) -> bool:
+        return self.subscriptions.waits_for(subscription)
+
     def unsubscribe(self, session: Session, topic_filter: bytes) -> bool:
         return self.subscriptions.unsubscribe(session, topic_filter)
 
@@ -167,10 +170,11 @@ class MessageQueues(QueueKind):
                 join(host, subscriber, now_ms)  # with the limit as it is now
 
     def delete(self, name: str) -> None:
-        known = self.known.pop(name)
+        known = self.known[name]
+        host = self.awake(known)
+        del self.known[name]
         self._sorted = None
         self.queues.router.unbind(known)
-        host = self.awake(known)
         orphans = [one.subscription for one in host.subscribers.values()]
         for subscriber in list(host.subscribers.values()):
             deliveries = subscriber.session.deliveries

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 from queuelake.broker.deliveries import Delivery
 from queuelake.broker.queues.incoming import EXPIRY
 from queuelake.broker.queues.subscriber import EXPIRY_ID, EXPIRY_S_MAX, Subscriber
-from queuelake.engine.commands import ACK, REJECT
+from queuelake.engine.commands import ACK, NACK, REJECT
 from queuelake.engine.groups import GROUP
 from queuelake.protocol.message import FIRST_BYTE, encode_ids
 from queuelake.protocol.packets import V5
@@ -32,6 +32,31 @@ class MqSubscriber(Subscriber):
         self.settles_by_puback = True
         # One client may reach a queue by two filters, and is two consumers then.
         self.consumer = f"{self.session.client_id}\0{subscription.topic_filter.decode()}"
+
+    def is_out(self, delivery: Delivery) -> bool:
+        """What left the queue while it waited for the client is not sent: its successor may have
+        come to somebody already."""
+        seq = delivery.record.seq
+        lane = self.host.machine.groups[GROUP].lanes[0]
+        held = lane.held.get(seq)
+        if held is None or held.attempt != delivery.attempt or held.consumer.name != self.consumer:
+            return False
+        if seq not in lane.settled:
+            return True
+        self.settle(delivery, NACK)  # its place is free
+        return False
+
+    def take_over(self, former: Subscriber) -> None:
+        """The client subscribed again: what it has in hand it keeps, what has not left leaves as it
+        is granted now."""
+        former.joined = False
+        self.host.subscribers.pop(former.tag, None)
+        deliveries = self.session.deliveries
+        if deliveries is not None:
+            for delivery in deliveries.forget(former):
+                delivery.consumer = self
+                delivery.qos = self.delivery_qos(delivery.record)
+                deliveries.add(delivery)
 
     def delivery_qos(self, record: Record) -> int:
         return 1 if self.subscription.qos else 0

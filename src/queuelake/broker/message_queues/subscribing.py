@@ -69,6 +69,15 @@ class Subscriptions:
         self._try_to_attach(subscription)
         return min(subscription.qos, 1)
 
+    def waits_for(self, subscription: Subscription) -> bool:
+        """A queue which was deleted while its subscriber was away may be made again."""
+        name, _ = _read(subscription.topic_filter)
+        queues = self._service.queues
+        if queues.is_taken(name) or NAME.fullmatch(name) is None:
+            return False
+        self.wait(subscription)
+        return True
+
     def unsubscribe(self, session: Session, topic_filter: bytes) -> bool:
         """False: it is none of ours."""
         if self._waiting.pop((session.id, topic_filter), None) is not None:
@@ -103,11 +112,14 @@ class Subscriptions:
         host = service.awake(known)
         session = subscription.session
         now_ms = service.queues.clock.now_ms()
+        subscriber = MqSubscriber(host, subscription, service.queues.new_tag())
         former = find(session, subscription.topic_filter)
         if former is not None:
             session.consumers.remove(former)
-            leave(former.host, former, True, now_ms)
-        subscriber = MqSubscriber(host, subscription, service.queues.new_tag())
+            if former.host is host:
+                subscriber.take_over(former)
+            else:
+                leave(former.host, former, True, now_ms)
         session.consumers.append(subscriber)
         host.active_ms = now_ms
         join(host, subscriber, now_ms)

@@ -30,6 +30,10 @@ class Reception:
             RefusedError: it is not to be had.
         """
 
+    def waits_for(self, subscription: Subscription) -> bool:
+        """Whether what a resumed session once subscribed to, and is not there, may come again."""
+        return False
+
     @abstractmethod
     def unsubscribe(self, session: Session, topic_filter: bytes) -> bool:
         """False: it is none of its own."""

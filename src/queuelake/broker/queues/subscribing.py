@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GROUP_BYTES_MAX: Final = 256
 PREFETCH_MAX: Final = 65535
-_PREFIXES: Final = (names.PREFIX, names.MQ_PREFIX)
+_PREFIXES: Final = (names.PREFIX, names.MQ_PREFIX, b"$ECQ/")
 _STARTS: Final = {
     "earliest": c.FROM_EARLIEST,
     "latest": c.FROM_LATEST,
@@ -124,6 +124,8 @@ def client_resumed(queues: Queues, session: Session) -> None:
             try:
                 subscribe(queues, subscription, True)
             except RefusedError as error:
+                if any([one.waits_for(subscription) for one in queues.receptions]):
+                    continue
                 queues.report(session.client_id, topic_filter, str(error))
 
 
