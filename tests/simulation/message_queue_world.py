@@ -14,36 +14,18 @@ import random
 from collections.abc import Callable
 
 from queuelake import names
-from queuelake.mq_settings import (
-    AlreadyExistsError,
-    DispatchStrategy,
-    MqConfig,
-    MqSettings,
-    config_with,
-)
+from queuelake.mq_settings import AlreadyExistsError, MqConfig, MqSettings, config_with
 from queuelake.protocol.topics import matches
 from queuelake.storage import api
 from tests.simulation.message_queue_ledger import Posted
 from tests.simulation.message_queue_peers import Publisher, Subscriber
+from tests.simulation.message_queue_settings import AUTO_CREATE, FILTERS, KEYS, changed
 from tests.simulation.message_queue_stage import Stage
 from tests.simulation.network import FakeTransport
 from tests.simulation.queue_peers import NEVER_S, Peer
 
 STEPS = 150
 DRAIN_ROUNDS_MAX = 200
-HOUR_MS = 3_600_000
-FILTERS = {"jobs": "t/#", "some": "t/+/0", "/t/pa/#": "t/pa/#", "/t/+/1": "t/+/1"}
-STRATEGIES: list[DispatchStrategy] = ["random", "round_robin", "least_inflight", "sticky_key"]
-KEYS: dict[str, Callable[[Posted], str]] = {
-    "message.from": lambda one: one.publisher,
-    "message.topic": lambda one: one.topic,
-    "nth(3, tokens(message.topic, '/'))": lambda one: one.topic.split("/")[2],
-}
-AUTO_CREATE: list[dict[str, object]] = [
-    {"lastvalue": {"enable": False}},
-    {"lastvalue": {"enable": True}},
-    {"lastvalue": {"enable": False}, "regular": {"enable": True}},
-]
 
 
 class MessageQueueWorld(Stage):
@@ -280,33 +262,14 @@ class MessageQueueWorld(Stage):
         limit = dice.choice([0, 0, 0, 5])
         settings = MqSettings(name, FILTERS[name], is_lastvalue, key_expression="", count_max=limit)
         try:
-            self.service.create(self._changed(settings))
+            self.service.create(changed(settings, self.dice))
         except AlreadyExistsError:
             assert self.service.find(name) is not None
-
-    def _changed(self, old: MqSettings) -> MqSettings:
-        dice = self.dice
-        count_max = dice.choice([3, 5]) if old.count_max else 0
-        if old.is_lastvalue:
-            count_max = dice.choice([0, 0, 0, 5])
-        return MqSettings(
-            old.name,
-            old.topic_filter,
-            old.is_lastvalue,
-            key_expression=dice.choice(sorted(KEYS)) if old.is_lastvalue else "",
-            data_retention_ms=dice.choice([HOUR_MS, HOUR_MS, 20_000]),
-            dispatch_strategy=dice.choice(STRATEGIES),
-            count_max=count_max,
-            redispatch_interval_ms=dice.choice([100, 1500]),
-            local_max_inflight=dice.choice([1, 2, 5]),
-            ack_timeout_ms=dice.choice([0, 0, 0, 1500]),
-            max_redeliveries=dice.choice([0, 0, 2]),
-        )
 
     def _update(self) -> None:
         old = self.service.find(self.dice.choice(self.names))
         if old is not None:
-            self.service.update(self._changed(old))
+            self.service.update(changed(old, self.dice))
 
     def _delete(self) -> None:
         name = self.dice.choice(self.names)

@@ -1,7 +1,8 @@
-"""Many lives of a simulated broker with message queues: `python -m tests.soak.message_queue_world --seeds 2000`.
+"""Many lives of a simulated broker with message queues.
 
-Prints one line for each seed which broke a promise, and a last line with the sums; the exit code
-is 0 when none did. `--first` and `--seeds 1` repeat one life.
+`python -m tests.soak.message_queue_world --seeds 2000` prints one line for each seed which broke a
+promise, and a last line with the sums; the exit code is 0 when none did. `--first` and `--seeds 1`
+repeat one life.
 """
 
 from __future__ import annotations
