@@ -68,7 +68,7 @@ class SdvInFlight(Struct, frozen=True):
     ts: Moment
     request_id: str
     data_id: str
-    sent_at_ms: Annotated[int, Meta(description="0: by a session which was resumed since")]
+    sent_at_ms: Annotated[int, Meta(description="or found in the session when it was resumed")]
 
 
 class SdvVehicle(Struct, frozen=True):

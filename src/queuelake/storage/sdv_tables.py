@@ -26,6 +26,7 @@ TOTALS_KEY: Final = b"sdv_fanout"  # in META
 _TIME: Final = struct.Struct(">Q")
 _LENGTHS: Final = struct.Struct("<HH")
 _META: Final = struct.Struct("<QQ")
+META_BYTES: Final = 16  # of it, without the name
 _PROGRESS: Final = struct.Struct("<8Q")
 _TOTALS: Final = struct.Struct("<6Q")
 

@@ -1,0 +1,1 @@
+"""Vehicle fan-out: one payload to many vehicles, one message in flight for each."""

@@ -1,0 +1,356 @@
+"""Vehicles which are awake: what their machines decide is done here.
+
+A vehicle is awake while it is connected and something of it is in flight, or waits for a moment, or
+for data which is not there. All others are rows in the store and nothing else.
+
+A message goes through the session of its vehicle, which sends it again when the vehicle comes back
+without having acknowledged it. So a vehicle which wakes asks its session first: what that has is in
+flight. The session's entry names the row: the mark `$SDV-FANOUT/{time}` and the request, which is
+the last level of the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from queuelake.broker.auth.filters import covers
+from queuelake.broker.clock import Clock, TimerWheel
+from queuelake.broker.delivery import Delivery
+from queuelake.broker.fanout.burial import bury
+from queuelake.broker.fanout.metrics import FanoutMetrics
+from queuelake.broker.fanout.payloads import Payloads
+from queuelake.broker.fanout.register import Register
+from queuelake.broker.session import Session, Subscription
+from queuelake.engine.kinds import fanout as f
+from queuelake.engine.machine import Command, Effect, Meta
+from queuelake.protocol import reasons
+from queuelake.protocol.message import Message, encode_ids
+from queuelake.storage import sdv_tables as t
+from queuelake.storage.api import Store
+from queuelake.storage.queue_rows import read_queue
+
+if TYPE_CHECKING:
+    from queuelake.broker.participant import Participant
+    from queuelake.broker.queues.registry import Queues
+
+MARK: Final = b"$SDV-FANOUT/"
+FRAME_BYTES: Final = 16  # more than a PUBLISH has besides topic, body and identifiers
+ROWS_PER_READ: Final = 100
+ROWS_PER_ATTEMPT_MAX: Final = 10_000
+HELD_BYTES_PER_READ: Final = 256 * 1024
+
+
+@final
+class Awake:
+    """A vehicle, and what its machine need not know."""
+
+    __slots__ = ("awaits", "digest", "searched", "vehicle", "vin")
+
+    def __init__(self, vin: str, policy: f.FanoutPolicy) -> None:
+        self.vin: str = vin
+        self.digest: bytes = t.digest(vin)
+        self.vehicle: f.Vehicle = f.Vehicle(policy)
+        self.searched: bool = False  # whether its session was asked
+        self.awaits: set[bytes] = set()  # data of rows which were passed over
+
+
+@final
+class Dispatcher:
+    """All of them."""
+
+    __slots__ = (
+        "_before",
+        "_behind",
+        "_by_client",
+        "_clock",
+        "_delivery",
+        "_metrics",
+        "_missing",
+        "_offered",
+        "_participant",
+        "_payloads",
+        "_queues",
+        "_register",
+        "_sealed",
+        "_store",
+        "_timers",
+        "_want",
+        "awake",
+        "policy",
+        "pool_size",
+        "retention_ms",
+    )
+
+    def __init__(
+        self,
+        participant: Participant,
+        by_client: dict[str, Session],
+        delivery: Delivery,
+        store: Store,
+        clock: Clock,
+        timers: TimerWheel,
+        register: Register,
+        payloads: Payloads,
+        metrics: FanoutMetrics,
+        want: Callable[[str, int], None],
+    ) -> None:
+        self._participant: Participant = participant
+        self._by_client: dict[str, Session] = by_client
+        self._delivery: Delivery = delivery
+        self._queues: Queues = delivery.queues
+        self._store: Store = store
+        self._clock: Clock = clock
+        self._timers: TimerWheel = timers
+        self._register: Register = register
+        self._payloads: Payloads = payloads
+        self._metrics: FanoutMetrics = metrics
+        self._want: Callable[[str, int], None] = want
+        self._before: bytes = b""  # the VIN, in a topic
+        self._behind: bytes = b""
+        self._missing: dict[bytes, set[str]] = {}  # data -> vehicles which wait for it
+        self._offered: list[str] = []  # vehicles, with the group being collected
+        self._sealed: list[str] = []  # with the one being committed
+        self.awake: dict[str, Awake] = {}
+        self.policy: f.FanoutPolicy = f.FanoutPolicy()
+        self.pool_size: int = 1
+        self.retention_ms: int = 0
+
+    def use_prefix(self, before: str, behind: str) -> None:
+        self._before, self._behind = before.encode(), behind.encode() + b"/"
+
+    # What happens
+
+    def attempt(self, vin: str, cause: int, now_ms: int) -> None:
+        """Something may be sent to a vehicle now."""
+        session = self._by_client.get(vin)
+        if session is None or session.connection is None:
+            return
+        is_ready = self.subscription(session) is not None
+        awake = self.awake.get(vin)
+        if awake is None:
+            if not is_ready:
+                return
+            awake = self._wake(vin)
+        flying = awake.vehicle.in_flight
+        if flying is not None and session.unsettled == 0:
+            # The session gave it up: it is larger than what the client takes now.
+            self._answered(awake, session, flying, reasons.PACKET_TOO_LARGE, now_ms)
+        self._apply(awake, session, f.Attempt(cause, is_ready), now_ms)
+        self._forget_if_idle(awake, session)
+
+    def acknowledged(
+        self, session: Session, topic: bytes, mark: bytes, reason: int, now_ms: int
+    ) -> None:
+        """PUBACK for a message of ours, whoever sent it: this run, or one before."""
+        awake = self.awake.get(session.client_id)
+        if awake is None:
+            awake = self._wake(session.client_id)
+        row = self._row_of(awake, topic, mark)
+        self._answered(awake, session, row, reason, now_ms)
+        self._forget_if_idle(awake, session)
+
+    def _answered(
+        self, awake: Awake, session: Session, row: f.Row, reason: int, now_ms: int
+    ) -> None:
+        is_ready = session.connection is not None and self.subscription(session) is not None
+        self._apply(awake, session, f.Acknowledge(row, reason, is_ready), now_ms)
+
+    def left(self, vin: str) -> None:
+        awake = self.awake.pop(vin, None)
+        if awake is not None:
+            for data in awake.awaits:
+                waiting = self._missing.get(data)
+                if waiting is not None:
+                    waiting.discard(vin)
+                    if not waiting:
+                        del self._missing[data]
+
+    def arrived(self, data: bytes) -> None:
+        """There is data now which may have been missing."""
+        for vin in self._missing.pop(data, set()):
+            self.awake[vin].awaits.discard(data)
+            self._want(vin, f.DATA)
+
+    def tick(self, now_ms: int) -> None:
+        for awake in list(self.awake.values()):
+            session = self._by_client.get(awake.vin)
+            if session is not None and session.connection is not None:
+                self._apply(awake, session, f.Tick(), now_ms)
+
+    def in_flight(self, vin: str) -> f.Row | None:
+        awake = self.awake.get(vin)
+        return awake.vehicle.in_flight if awake is not None else None
+
+    def is_in_flight(self, row: f.Row) -> bool:
+        flying = self.in_flight(row.vin)
+        return flying is not None and flying.key == row.key
+
+    # What is done about it
+
+    def _wake(self, vin: str) -> Awake:
+        awake = self.awake[vin] = Awake(vin, self.policy)
+        return awake
+
+    def _forget_if_idle(self, awake: Awake, session: Session) -> None:
+        # One whose session was searched stays while that has anything: it need not be again.
+        if awake.vehicle.is_idle() and not awake.awaits and session.unsettled == 0:
+            self.awake.pop(awake.vin, None)
+
+    def _apply(self, awake: Awake, session: Session, command: Command, now_ms: int) -> None:
+        meta = Meta(0, now_ms)
+        vehicle = awake.vehicle
+        effects: list[Effect] = vehicle.apply(meta, command)
+        at = 0
+        while at < len(effects):  # it grows on the way
+            effect = effects[at]
+            at += 1
+            if isinstance(effect, f.Fetch):
+                effects.extend(vehicle.apply(meta, self._next(awake, session, effect, now_ms)))
+            elif isinstance(effect, f.Send):
+                effects.extend(self._send(awake, session, effect, meta))
+            elif isinstance(effect, f.Settle):
+                self.settle(effect.row, effect.outcome, now_ms)
+            elif isinstance(effect, f.Bury):
+                if effect.row.size:
+                    self._metrics.dead_lettered += 1
+                    bury(self._queues, self._payloads, effect, now_ms)
+            elif isinstance(effect, f.WakeAt):
+                self._wake_at(awake.vin, effect.due_ms)
+            elif isinstance(effect, f.Disconnect):
+                self._disconnect(session)
+
+    def _wake_at(self, vin: str, due_ms: int) -> None:
+        self._timers.arm(due_ms, lambda _: self._want(vin, f.HEARTBEAT))
+
+    def _disconnect(self, session: Session) -> None:
+        connection = session.connection
+        if connection is not None:
+            problem = f"no PUBACK within ack_timeout = {self.policy.ack_timeout_ms} ms"
+            connection.close(reasons.IMPLEMENTATION_SPECIFIC_ERROR, problem)
+
+    def settle(self, row: f.Row, outcome: int, now_ms: int) -> None:
+        if self._register.remove(row, outcome):
+            self._metrics.settled(row, outcome, now_ms)
+            self._delivery.runner.take_part(self._participant)
+
+    def _next(self, awake: Awake, session: Session, effect: f.Fetch, now_ms: int) -> f.Offer:
+        """The first row which is not too old and whose data is there."""
+        if not awake.searched:
+            awake.searched = True
+            held = self._held(awake, session) if session.unsettled else None
+            if held is not None:
+                return f.Offer(held, effect.cause, True)
+        too_old_ms = now_ms - self.retention_ms
+        after = effect.after
+        limit, looked = 1, 0
+        while looked < ROWS_PER_ATTEMPT_MAX:
+            rows = self._register.rows_after(awake.digest, after, limit)
+            for row in rows:
+                if row.ts_ms <= too_old_ms:
+                    self.settle(row, f.EXPIRED, now_ms)
+                    continue
+                data = t.digest(row.data_id)
+                if self._payloads.is_stored(data):
+                    return f.Offer(row, effect.cause, False)
+                self._metrics.missing_data += 1
+                self._missing.setdefault(data, set()).add(awake.vin)
+                awake.awaits.add(data)
+            if len(rows) < limit:
+                break
+            after = rows[-1].key
+            looked += len(rows)
+            limit = ROWS_PER_READ
+        return f.Offer(None, effect.cause, False)
+
+    def _send(self, awake: Awake, session: Session, effect: f.Send, meta: Meta) -> list[Effect]:
+        row = effect.row
+        vehicle = awake.vehicle
+        subscription = self.subscription(session)
+        body = self._payloads.body(t.digest(row.data_id))
+        if subscription is None or body is None:
+            return vehicle.apply(meta, f.NotTaken())
+        number = subscription.subscription_id
+        ids = encode_ids([number]) if number else b""
+        topic = self._before + session.name + self._behind + row.request_id.encode()
+        size = FRAME_BYTES + len(topic) + len(ids) + len(body)
+        if session.packet_size_max and size > session.packet_size_max:
+            return vehicle.apply(meta, f.Acknowledge(row, reasons.PACKET_TOO_LARGE, True))
+        number = int.from_bytes(awake.digest[:4], "big") % self.pool_size
+        sender = f"sdv-fanout-dispatcher-{number}"
+        message = Message(topic, 1, False, body, 1, 0, sender, meta.now_ms)
+        mark = MARK + str(row.ts_ms).encode()
+        if not self._delivery.offer_to(session, message, ids, mark):
+            return vehicle.apply(meta, f.NotTaken())
+        self._metrics.dispatched[effect.cause] += 1
+        self._offered.append(awake.vin)
+        self._delivery.runner.take_part(self._participant)
+        return []
+
+    # Sessions
+
+    def session(self, vin: str) -> Session | None:
+        return self._by_client.get(vin)
+
+    def subscription(self, session: Session) -> Subscription | None:
+        """By which it gets messages of ours: that of the filter as it is, or a wider one."""
+        wanted = self._before + session.name + self._behind + b"+"
+        found = session.subscriptions.get(wanted)
+        if found is not None and found.qos:
+            return found
+        levels = wanted.split(b"/")
+        for found in session.subscriptions.values():
+            if found.qos and not found.shared and covers(found.topic_filter.split(b"/"), levels):
+                return found
+        return None
+
+    def _held(self, awake: Awake, session: Session) -> f.Row | None:
+        """The row whose message the session has, unacknowledged or not sent yet."""
+        entries = list(session.inflight.values())
+        entries.extend(session.queue)
+        entries.extend(session.sealed or [])
+        entries.extend(session.storing or [])
+        for entry in entries:
+            if entry.shared.startswith(MARK):
+                return self._row_of(awake, entry.message.topic, entry.shared)
+        after = session.tail_seq
+        while session.persistent and after < session.durable_seq:
+            with self._store.view() as view:
+                rows = read_queue(view, session.id, after, HELD_BYTES_PER_READ)
+            if not rows:
+                break
+            for stored in rows:
+                after = stored.sequence
+                if stored.shared.startswith(MARK) and after not in session.settled:
+                    return self._row_of(awake, stored.message.topic, stored.shared)
+        return None
+
+    def _row_of(self, awake: Awake, topic: bytes, mark: bytes) -> f.Row:
+        """The row a message was made from; one of size 0 when that is gone."""
+        ts_ms = int(mark[len(MARK) :])
+        request_id = topic.rpartition(b"/")[2].decode()
+        key = t.row_key(awake.digest, ts_ms, t.digest(request_id))
+        flying = awake.vehicle.in_flight
+        if flying is not None and flying.key == key:
+            return flying
+        row = self._register.row(key)
+        return row if row is not None else f.Row(key, ts_ms, awake.vin, request_id, "", 0)
+
+    # Commits
+
+    def write(self) -> None:
+        self._sealed, self._offered = self._offered, []
+
+    def stored(self) -> None:
+        self._sealed = []
+
+    def rolled_back(self) -> None:
+        """Persistent sessions have forgotten what they were offered."""
+        offered = self._sealed + self._offered
+        self._sealed, self._offered = [], []
+        now_ms = self._clock.now_ms()
+        for vin in offered:
+            session, awake = self._by_client.get(vin), self.awake.get(vin)
+            if session is not None and session.persistent and awake is not None:
+                self._apply(awake, session, f.NotTaken(), now_ms)
+                self._want(vin, f.HEARTBEAT)

@@ -1,0 +1,226 @@
+"""The rows which wait for vehicles, and how many there are: what the store has, and what changed.
+
+Rows are read from the store whenever they are needed. In memory are only the keys of those whose
+deletion is not durable yet, and the counts which changed lately; both go into the next commit. A
+commit which fails changes nothing here: what was decided stays decided, and is written again. The
+one exception is a trigger, whose publisher is told that it failed (`take_back`).
+
+The rows of a trigger count, and are seen, when the last of them is durable; `hidden` has the times
+of those which are not there yet, or never will be.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from queuelake.engine.kinds.fanout import Row
+from queuelake.storage import api
+from queuelake.storage import sdv_tables as t
+from queuelake.storage.api import Batch, Store
+
+COUNTS_KEPT_MAX: Final = 1_000
+_LAST: Final = b"\xff" * 24
+
+
+@final
+class Register:
+    """All pending rows."""
+
+    __slots__ = (
+        "_going",
+        "_leaving",
+        "_progress",
+        "_progress_dirty",
+        "_references",
+        "_references_dirty",
+        "_sealed_progress",
+        "_sealed_references",
+        "_store",
+        "hidden",
+        "totals",
+    )
+
+    def __init__(self, store: Store) -> None:
+        self._store: Store = store
+        self.totals: t.Totals = t.Totals()
+        self.hidden: set[int] = set()
+        self._going: dict[bytes, int] = {}  # keys to delete with the group being collected
+        self._leaving: dict[bytes, int] = {}  # with the one being committed
+        self._progress: dict[bytes, t.Progress] = {}
+        self._progress_dirty: set[bytes] = set()
+        self._sealed_progress: set[bytes] = set()
+        self._references: dict[bytes, int] = {}
+        self._references_dirty: set[bytes] = set()
+        self._sealed_references: set[bytes] = set()
+
+    def load(self) -> None:
+        with self._store.view() as view:
+            self.totals = t.read_totals(view)
+            for key in view.scan_keys(api.SDV_TRIGGERS, b"", _LAST):
+                self.hidden.add(int.from_bytes(key, "big"))
+
+    def new_time(self, now_ms: int) -> int:
+        """For a trigger: never the same twice, and greater than all before."""
+        self.totals.last_ts_ms = max(now_ms, self.totals.last_ts_ms + 1)
+        return self.totals.last_ts_ms
+
+    # Rows
+
+    def rows_after(self, vehicle: bytes, after: bytes, limit: int) -> list[Row]:
+        """The next rows of a vehicle behind a key, or the first ones."""
+        found: list[Row] = []
+        start = after + b"\0" if after else vehicle
+        with self._store.view() as view:
+            for key, value in view.scan(api.SDV_IDS, start, vehicle + _LAST):
+                if self.counts(key):
+                    found.append(t.read_row(key, value))
+                    if len(found) == limit:
+                        break
+        return found
+
+    def row(self, key: bytes) -> Row | None:
+        if not self.counts(key):
+            return None
+        with self._store.view() as view:
+            value = view.get(api.SDV_IDS, key)
+        return t.read_row(key, value) if value is not None else None
+
+    def has_request(self, vehicle: bytes, request: bytes) -> bool:
+        with self._store.view() as view:
+            for key in view.scan_keys(api.SDV_IDS, vehicle, vehicle + _LAST):
+                if key[24:] == request and self.counts(key):
+                    return True
+        return False
+
+    def counts(self, key: bytes) -> bool:
+        """Whether the row with this key, which the store has, is one which waits."""
+        if key in self._going or key in self._leaving:
+            return False
+        return not self.hidden or t.row_time(key) not in self.hidden
+
+    def remove(self, row: Row, outcome: int) -> bool:
+        """A row which waits has come to its end. False: it has before."""
+        if self.row(row.key) is None:
+            return False
+        self.remove_known(row, outcome)
+        return True
+
+    def remove_known(self, row: Row, outcome: int) -> None:
+        """As `remove`, of a row which was just read."""
+        assert self.counts(row.key)
+        self._going[row.key] = 0
+        request = row.key[24:]
+        progress = self.progress(request)
+        if progress is not None:
+            progress.pending -= 1
+            progress.outcomes[outcome] += 1
+            self._progress_dirty.add(request)
+        self._refer(t.digest(row.data_id), -1)
+        self.totals.pending -= 1
+        self.totals.index_bytes -= row.size
+
+    def forget_hidden(self, key: bytes) -> None:
+        """Delete a row which never counted."""
+        self._going[key] = 0
+
+    # Counts
+
+    def trigger(self, request_id: str, data_id: str, ts_ms: int, count: int, size: int) -> None:
+        """All rows of a trigger are in the store with the next commit."""
+        request = t.digest(request_id)
+        progress = self.progress(request)
+        if progress is None:
+            progress = self._progress[request] = t.Progress(request_id)
+        progress.ts_ms = max(progress.ts_ms, ts_ms)
+        progress.triggered += count
+        progress.pending += count
+        self._progress_dirty.add(request)
+        self._refer(t.digest(data_id), count)
+        self.totals.pending += count
+        self.totals.index_bytes += size
+
+    def take_back(self, request_id: str, data_id: str, count: int, size: int) -> None:
+        """They are not."""
+        request = t.digest(request_id)
+        progress = self.progress(request)
+        assert progress is not None
+        progress.triggered -= count
+        progress.pending -= count
+        self._progress_dirty.add(request)
+        self._refer(t.digest(data_id), -count)
+        self.totals.pending -= count
+        self.totals.index_bytes -= size
+
+    def progress(self, request: bytes) -> t.Progress | None:
+        known = self._progress.get(request)
+        if known is None:
+            with self._store.view() as view:
+                value = view.get(api.SDV_REQUESTS, request)
+            if value is None:
+                return None
+            known = t.read_progress(value)
+            self._progress[request] = known
+        return known
+
+    def forget_progress(self, request: bytes) -> None:
+        self._progress.pop(request, None)
+        self._progress_dirty.add(request)
+
+    def lately(self) -> list[t.Progress]:
+        """Of the requests which are in memory."""
+        return list(self._progress.values())
+
+    def references(self, data: bytes) -> int:
+        """How many rows wait for a payload."""
+        known = self._references.get(data, -1)
+        if known < 0:
+            with self._store.view() as view:
+                value = view.get(api.SDV_REFERENCES, data)
+            known = int.from_bytes(value, "big") if value is not None else 0
+            self._references[data] = known
+        return known
+
+    def _refer(self, data: bytes, change: int) -> None:
+        self._references[data] = max(0, self.references(data) + change)
+        self._references_dirty.add(data)
+
+    # Commits
+
+    def write(self, batch: Batch) -> None:
+        """What changed since the last one."""
+        rows = batch.tables[api.SDV_IDS]
+        for key in self._going:
+            rows[key] = None
+        for request in self._progress_dirty:
+            progress = self._progress.get(request)
+            if progress is None:
+                batch.delete(api.SDV_REQUESTS, request)
+            else:
+                batch.put(api.SDV_REQUESTS, request, progress.encode())
+        for data in self._references_dirty:
+            count = self._references[data]
+            if count:
+                batch.put(api.SDV_REFERENCES, data, count.to_bytes(8, "big"))
+            else:
+                batch.delete(api.SDV_REFERENCES, data)
+        batch.put(api.META, t.TOTALS_KEY, self.totals.encode())
+        self._leaving, self._going = self._going, {}
+        self._sealed_progress, self._progress_dirty = self._progress_dirty, set()
+        self._sealed_references, self._references_dirty = self._references_dirty, set()
+
+    def stored(self) -> None:
+        self._leaving = {}
+        self._sealed_progress = set()
+        self._sealed_references = set()
+        if len(self._progress) > COUNTS_KEPT_MAX:
+            self._progress = {key: self._progress[key] for key in self._progress_dirty}
+        if len(self._references) > COUNTS_KEPT_MAX:
+            self._references = {key: self._references[key] for key in self._references_dirty}
+
+    def rolled_back(self) -> None:
+        self._going.update(self._leaving)
+        self._leaving = {}
+        self._progress_dirty.update(self._sealed_progress)
+        self._sealed_progress = set()
+        self._references_dirty.update(self._sealed_references)
+        self._sealed_references = set()

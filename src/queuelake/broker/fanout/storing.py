@@ -1,0 +1,285 @@
+"""Triggers become rows, a slice in each commit, so that nobody else waits for a hundred thousand.
+
+One trigger is stored after the other. Its rows are seen when the last slice is durable, all at
+once. What a policy drops for them is dropped after that: whatever happens on the way, a vehicle has
+the older row or the newer, or for a moment both. Then the publisher is answered, and vehicles which
+are connected are looked for, again in slices.
+
+When the commit of a slice fails the trigger is given up and its publisher disconnected. Slices
+which are durable by then stay hidden, and garbage collection deletes them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, final
+
+from queuelake.broker.fanout.dispatch import Dispatcher
+from queuelake.broker.fanout.metrics import FanoutMetrics
+from queuelake.broker.fanout.register import Register
+from queuelake.broker.fanout.trigger import Trigger
+from queuelake.broker.inbound import complete
+from queuelake.broker.runner import Runner
+from queuelake.broker.session import Session
+from queuelake.engine.kinds.fanout import BATCH, DROPPED, Row
+from queuelake.protocol import reasons
+from queuelake.storage import api
+from queuelake.storage import sdv_tables as t
+
+if TYPE_CHECKING:
+    from queuelake.broker.connection import Connection
+    from queuelake.broker.participant import Participant
+
+ROWS_PER_SLICE: Final = 2_000
+VEHICLES_PER_SLICE: Final = 5_000
+DROPS_PER_SLICE: Final = 500
+ALL: Final = 1_000_000  # rows of one vehicle
+
+# What is done with a trigger, in this order.
+PUTTING: Final = 0
+DROPPING: Final = 1
+CALLING: Final = 2
+
+APPEND: Final = 0
+REPLACE: Final = 1
+IGNORE: Final = 2
+
+
+@final
+class Job:
+    """One trigger on its way."""
+
+    __slots__ = (
+        "at",
+        "connection",
+        "count",
+        "data_id",
+        "group",
+        "is_last",
+        "request",
+        "request_id",
+        "size",
+        "slices",
+        "stage",
+        "ts_ms",
+        "vins",
+    )
+
+    def __init__(self, trigger: Trigger, ts_ms: int, connection: Connection | None) -> None:
+        self.vins: list[str] = trigger.vins
+        self.request_id: str = trigger.request_id
+        self.data_id: str = trigger.data_id
+        self.request: bytes = t.digest(trigger.request_id)
+        self.ts_ms: int = ts_ms
+        self.connection: Connection | None = connection
+        self.at: int = 0  # how many vehicles are done with, in this pass over them
+        self.group: int = 0  # the commit which has a slice of it now; 0: none
+        self.slices: int = 0  # which are durable
+        self.count: int = 0  # rows
+        self.size: int = 0
+        self.is_last: bool = False  # no slice is left to be put
+        self.stage: int = PUTTING
+
+
+@final
+class Storing:
+    """The line of triggers."""
+
+    __slots__ = (
+        "_by_client",
+        "_dispatcher",
+        "_job",
+        "_line",
+        "_metrics",
+        "_participant",
+        "_register",
+        "_runner",
+        "_want",
+        "pending_max",
+        "same_request",
+    )
+
+    def __init__(
+        self,
+        participant: Participant,
+        by_client: dict[str, Session],
+        runner: Runner,
+        register: Register,
+        dispatcher: Dispatcher,
+        metrics: FanoutMetrics,
+        want: Callable[[str, int], None],
+    ) -> None:
+        self._participant: Participant = participant
+        self._by_client: dict[str, Session] = by_client
+        self._runner: Runner = runner
+        self._register: Register = register
+        self._dispatcher: Dispatcher = dispatcher
+        self._metrics: FanoutMetrics = metrics
+        self._want: Callable[[str, int], None] = want
+        self._line: deque[Job] = deque()
+        self._job: Job | None = None
+        self.same_request: int = APPEND
+        self.pending_max: int = 0
+
+    def add(self, trigger: Trigger, now_ms: int, connection: Connection | None) -> None:
+        ts_ms = self._register.new_time(now_ms)
+        self._register.hidden.add(ts_ms)
+        self._line.append(Job(trigger, ts_ms, connection))
+        self._runner.want_turn(self._participant)
+
+    def is_storing(self, ts_ms: int) -> bool:
+        """Whether the trigger of this time is under way; the rows of others which are hidden are
+        nobody's."""
+        if self._job is not None and self._job.ts_ms == ts_ms:
+            return True
+        return any([job.ts_ms == ts_ms for job in self._line])
+
+    def uses(self, data_id: str) -> bool:
+        """Whether a trigger under way is about this data."""
+        if self._job is not None and self._job.data_id == data_id:
+            return True
+        return any([job.data_id == data_id for job in self._line])
+
+    def act(self, now_ms: int) -> None:
+        """One slice; there is one of them in a commit."""
+        if self._job is None and self._line:
+            self._job = self._line.popleft()
+        job = self._job
+        if job is None:
+            return
+        if job.stage == PUTTING:
+            if not job.is_last and job.group != self._runner.number:
+                self._put_slice(job)
+            return
+        if job.stage == DROPPING:
+            self._drop(job, now_ms)
+        else:
+            self._call(job)
+        if self._job is not None or self._line:
+            self._runner.want_turn(self._participant)
+
+    def _put_slice(self, job: Job) -> None:
+        ignores = self.same_request == IGNORE
+        vins = job.vins[job.at : job.at + ROWS_PER_SLICE]
+        head = t.row_value_head(job.request_id, job.data_id)
+        stamp = t.time_key(job.ts_ms) + job.request
+        rows: list[tuple[bytes, bytes]] = []
+        size = 0
+        for vin in vins:
+            name = vin.encode()
+            vehicle: bytes = blake2b(name, digest_size=t.DIGEST_BYTES).digest()
+            if ignores and self._register.has_request(vehicle, job.request):
+                continue
+            rows.append((vehicle + stamp, head + name))
+            size += len(name)
+        size += len(rows) * (t.ROW_KEY_BYTES + len(head))
+        rows.sort()  # the store puts what lies together faster
+        group = self._runner.group
+        group.batch.tables[api.SDV_IDS].update(rows)
+        group.bytes += size
+        job.at += len(vins)
+        job.count += len(rows)
+        job.size += size
+        job.group = self._runner.number
+        self._mark(job)
+        self._runner.take_part(self._participant)
+
+    def _mark(self, job: Job) -> None:
+        """Say in the store whether more is to come."""
+        batch = self._runner.group.batch
+        key = t.time_key(job.ts_ms)
+        if job.at < len(job.vins):
+            if job.slices == 0:
+                batch.put(api.SDV_TRIGGERS, key, b"")
+            return
+        job.is_last = True
+        job.at = 0
+        if job.slices:
+            batch.delete(api.SDV_TRIGGERS, key)
+        self._register.trigger(job.request_id, job.data_id, job.ts_ms, job.count, job.size)
+
+    # When all rows are there
+
+    def _drop(self, job: Job, now_ms: int) -> None:
+        """What has to go for the new rows."""
+        vins = job.vins[job.at : job.at + DROPS_PER_SLICE]
+        if self.same_request == REPLACE or self.pending_max:
+            for vin in vins:
+                for row in self._surplus(job, self._register.rows_after(t.digest(vin), b"", ALL)):
+                    if not self._dispatcher.is_in_flight(row):
+                        self._dispatcher.settle(row, DROPPED, now_ms)
+            job.at += len(vins)
+            if job.at < len(job.vins):
+                return
+        job.at = 0
+        job.stage = CALLING
+        connection = job.connection
+        job.connection = None
+        if connection is not None:
+            complete(connection)
+
+    def _surplus(self, job: Job, rows: list[Row]) -> list[Row]:
+        """The rows of one vehicle which are replaced, or over the limit."""
+        surplus: list[Row] = []
+        kept: list[Row] = []
+        replaces = self.same_request == REPLACE
+        for row in rows:
+            is_older = row.request_id == job.request_id and row.ts_ms < job.ts_ms
+            if replaces and is_older and not self._dispatcher.is_in_flight(row):
+                surplus.append(row)
+            else:
+                kept.append(row)
+        over = len(kept) - self.pending_max if self.pending_max else 0
+        task = task_type(job.request_id)
+        for row in kept:
+            if over <= 0:
+                break
+            if task_type(row.request_id) == task and not self._dispatcher.is_in_flight(row):
+                surplus.append(row)
+                over -= 1
+        return surplus
+
+    def _call(self, job: Job) -> None:
+        """Vehicles which are connected get what they can."""
+        for vin in job.vins[job.at : job.at + VEHICLES_PER_SLICE]:
+            session = self._by_client.get(vin)
+            if session is not None and session.connection is not None:
+                self._want(vin, BATCH)
+        job.at += VEHICLES_PER_SLICE
+        if job.at >= len(job.vins):
+            self._job = None
+
+    # Commits
+
+    def stored(self) -> None:
+        job = self._job
+        if job is None or job.stage != PUTTING or job.group > self._runner.durable:
+            return
+        if job.group:
+            job.group = 0
+            job.slices += 1
+        if job.is_last:
+            job.stage = DROPPING
+            self._register.hidden.discard(job.ts_ms)
+            self._metrics.triggers += 1
+        self._runner.want_turn(self._participant)
+
+    def rolled_back(self) -> None:
+        job = self._job
+        if job is None or job.stage != PUTTING or job.group <= self._runner.durable:
+            return
+        self._job = None
+        if job.is_last:
+            self._register.take_back(job.request_id, job.data_id, job.count, job.size)
+        if not job.slices:
+            self._register.hidden.discard(job.ts_ms)
+        if job.connection is not None:
+            job.connection.close(reasons.UNSPECIFIED_ERROR, "the trigger could not be stored")
+        self._runner.want_turn(self._participant)
+
+
+def task_type(request_id: str) -> str:
+    """Of `task_{type}_{number}`: all but the number."""
+    return request_id.rpartition("_")[0] or request_id
