@@ -67,12 +67,6 @@ class SdvConfig(Section, frozen=True):
         return parse_duration(self.ack_timeout)
 
 
-def prefix_filter(topic_prefix: str, vehicle: str) -> str:
-    """The filter of everything below the prefix; `vehicle` stands for the level of the VIN."""
-    levels = [vehicle if VIN in level else level for level in topic_prefix.split("/")]
-    return "/".join([*levels, "#"])
-
-
 def read_config(old: SdvConfig, body: object) -> SdvConfig:
     """The configuration with what a JSON object says; what it does not say stays.
 

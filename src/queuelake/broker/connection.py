@@ -154,9 +154,9 @@ class Connection:
     def process(self) -> None:
         """Handle every whole packet which has arrived."""
         now_ms = self.clock.now_ms()
-        decoder = self._decoder
+        decoder, throttle = self._decoder, self.throttle
         try:
-            while self._state == ONLINE or self._state == WAITING:
+            while (self._state == ONLINE or self._state == WAITING) and throttle.deferred is None:
                 packet = decoder.next_packet()
                 if packet is None:
                     break

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import final
 
-from queuelake.broker.auth.acl import Acl, ClientAcl
+from queuelake.broker.auth.acl import Acl, ClientAcl, vehicle_rules
 from queuelake.broker.auth.authenticator import Authenticator, Identity, Login
 from queuelake.broker.certificates import certificate_user
 from queuelake.broker.clock import SLOT_MS, Clock, TimerWheel
 from queuelake.broker.committer import Committer, CommitThread
 from queuelake.broker.connection import Connection
 from queuelake.broker.delivery import Delivery
+from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.limits import TokenBucket
 from queuelake.broker.message_queues.service import MessageQueues
 from queuelake.broker.metrics import Metrics
@@ -72,8 +73,9 @@ class Broker:
         self.metrics = Metrics()
         self.terms = Terms(settings.mqtt)
         self.authenticator = Authenticator(settings)
-        self._acl = Acl(settings.acl, False)
-        self._anonymous_acl = Acl(settings.acl, not self.authenticator.configured)
+        vehicles = vehicle_rules(settings.sdv.topic_prefix)
+        self._acl = Acl(settings.acl, False, vehicles)
+        self._anonymous_acl = Acl(settings.acl, not self.authenticator.configured, vehicles)
         self._hashing = ThreadPoolExecutor(HASHING_THREADS, "login")
         self.runner = Runner(
             store,
@@ -99,6 +101,9 @@ class Broker:
         self.message_queues = MessageQueues(
             self.queues, self.sessions, self.queue_upkeep, settings.mq
         )
+        self.fanout = Fanout(
+            self.sessions.by_client, self.delivery, store, loop, self.timers, settings.sdv
+        )
         self.wills = Wills(self.runner, self.delivery, self.clock, self.timers)
         self.connections: set[Connection] = set()
         self._per_ip: dict[str, int] = {}
@@ -120,6 +125,7 @@ class Broker:
         self.queues.load(self.sessions.new_id())
         self.queue_upkeep.start()
         self.message_queues.garbage.start()
+        self.fanout.start()
         self.wills.load(self.store)
         self._turn()
         self.timers.arm(self.clock.now_ms() + EXPIRED_RETAINED_EVERY_MS, self._drop_expired)
@@ -228,6 +234,7 @@ class Broker:
         connection.connected_ms = now_ms
         connection.deadlines.logged_in(now_ms, identity.expires_at)
         client_resumed(self.queues, session)
+        self.fanout.subscribed(session)
         self.runner.touch(session)
         log.debug("%r connected from %s", session.client_id, connection.peer_ip)
 
@@ -243,6 +250,7 @@ class Broker:
         else:
             self.wills.connection_lost(session, now_ms)
         client_left(self.queues, session)
+        self.fanout.client_left(session)
         self.sessions.close(session, now_ms)
         log.debug("%r left: %s", session.client_id, why)
 

@@ -111,7 +111,7 @@ class Delivery:
         return self.services.get(topic.partition(b"/")[0])
 
     def _serve(self, service: TopicService, message: Message, publisher: Session | None) -> int:
-        self.refused_because = service.publish(message, publisher)
+        self.refused_because = max(0, service.publish(message, publisher))  # a will cannot wait
         self.stored = service.durable
         return 1
 
@@ -185,6 +185,13 @@ class Delivery:
         self._insist = True
         qos = message.qos if message.qos < subscription.qos else subscription.qos
         self._offer(subscription.session, message, qos, True, _ids_of(subscription), b"")
+
+    def offer_to(self, session: Session, message: Message, ids: bytes, mark: bytes) -> bool:
+        """A message of a service for one session; `mark` comes back with its acknowledgement."""
+        self._insist = False
+        self.refused = 0
+        self._offer(session, message, message.qos, False, ids, mark)
+        return self.refused == 0
 
     def has_room(self, session: Session) -> bool:
         """Whether the session can take more of what waits for it elsewhere."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from queuelake.broker.queues.publishing import publish
 from queuelake.broker.queues.target import Target
 from queuelake.broker.session import PACKET_ID_MAX, Session
-from queuelake.broker.topic_service import TopicService
+from queuelake.broker.throttle import SERVICE
+from queuelake.broker.topic_service import LATER, TopicService
 from queuelake.errors import PeerError, ProtocolViolationError
 from queuelake.names import PREFIX as QUEUE_PREFIX
 from queuelake.protocol import encoder, packets, reasons
@@ -130,7 +131,9 @@ def _publish_to_service(
 ) -> None:
     delivery = connection.delivery
     reason = service.publish(message, session)
-    if reason >= 0x80 and service.closes:
+    if reason == LATER:
+        connection.throttle.defer(packet)
+    elif reason >= 0x80 and service.closes:
         connection.metrics.publish_refused += 1
         connection.close(reason, service.problem)
     elif reason:
@@ -142,6 +145,21 @@ def _publish_to_service(
             connection.throttle.unconfirmed(len(packet.body))
         if packet.qos:
             _confirm(connection, packet, session, 1, service.durable)
+
+
+def complete(connection: Connection) -> None:
+    """What the deferred publish of this connection asked for is done and durable."""
+    throttle = connection.throttle
+    packet = throttle.deferred
+    session = connection.session
+    if packet is None or session is None:
+        return  # it is gone
+    throttle.deferred = None
+    connection.delivery.refused = 0
+    if packet.qos:
+        _confirm(connection, packet, session, 1, False)
+    throttle.resume(SERVICE)
+    connection.process()
 
 
 def _confirm(
@@ -275,8 +293,14 @@ def on_ack(connection: Connection, packet: Ack) -> None:
     if packet_id > PACKET_ID_MAX and kind != packets.PUBREL:
         _on_delivery_ack(connection, session, packet)
     elif kind == packets.PUBACK:
-        if session.on_puback(packet_id):
+        entry = session.inflight.get(packet_id)
+        if entry is not None and session.on_puback(packet_id):
             _settled(connection, session)
+            if entry.shared:
+                service = connection.delivery.service_for(entry.shared)
+                if service is not None:
+                    topic = entry.message.topic
+                    service.acknowledged(session, topic, entry.shared, packet.reason)
     elif kind == packets.PUBREC:
         _on_pubrec(connection, session, packet)
     elif kind == packets.PUBCOMP:

@@ -28,7 +28,7 @@ class Outgoing:
         self.message: Message = message
         self.first: int = first  # first byte of the PUBLISH: QoS and retain
         self.ids: bytes = ids  # encoded subscription identifiers
-        self.shared: bytes = shared  # the shared subscription it came through, if any
+        self.shared: bytes = shared  # the shared subscription, or the service, it came through
         self.seq: int = seq  # 0 for QoS 0
         self.after: int = 0  # QoS 0: the last sequence in line when this came
         self.dup: bool = False

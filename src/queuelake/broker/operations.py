@@ -11,6 +11,7 @@ from queuelake import __version__
 from queuelake.broker import metrics as broker_metrics
 from queuelake.broker.connection import Connection
 from queuelake.broker.core import Broker
+from queuelake.broker.fanout_operations import FanoutOperations
 from queuelake.broker.message_queue_operations import MessageQueueOperations
 from queuelake.broker.queue_census import QueueCensus
 from queuelake.broker.queue_operations import Operation, QueueOperations
@@ -48,6 +49,7 @@ class Operations:
         self._mq_operations = MessageQueueOperations(
             broker.message_queues, self._queue_operations.durable
         )
+        self._fanout_operations = FanoutOperations(broker.fanout, self._queue_operations.durable)
         self._census = QueueCensus(broker.queues)
         self.admin_started = asyncio.Event()
 
@@ -62,6 +64,7 @@ class Operations:
             "child_started": self.child_started,
             **self._queue_operations.table(),
             **self._mq_operations.table(),
+            **self._fanout_operations.table(),
         }
 
     def child_started(self, args: dict[str, object]) -> bool:

@@ -60,6 +60,7 @@ def subscribe(connection: Connection, packet: Subscribe) -> None:
             if connection.feed is None:
                 connection.feed = RetainedFeed(broker.delivery, session)
             connection.feed.add(session.subscriptions[topic_filter], now_ms)
+    broker.fanout.subscribed(session)
 
 
 def _join(

@@ -1,4 +1,5 @@
-"""When we do not read: the login is being checked, the store is behind, the client too fast.
+"""When we do not read: the login is being checked, the store is behind, the client too fast, what
+it published takes long.
 
 There may be several reasons at once; reading goes on when the last of them is gone. While we do
 not read, the client's silence is ours, so its keep-alive does not count.
@@ -12,10 +13,12 @@ from queuelake.broker.limits import TokenBucket
 
 if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
+    from queuelake.protocol.packets import Publish
 
 LOGIN: Final = 1
 STORE: Final = 2
 RATE: Final = 4
+SERVICE: Final = 8
 
 
 @final
@@ -30,6 +33,7 @@ class Throttle:
         "_messages",
         "_reasons",
         "_unconfirmed",
+        "deferred",
         "limited",
     )
 
@@ -42,6 +46,8 @@ class Throttle:
         self._bytes: int = 0
         self._message_bucket: TokenBucket | None = _bucket(limits.publish_rate_per_s_max)
         self._byte_bucket: TokenBucket | None = _bucket(limits.publish_bytes_per_s_max)
+        # A publish whose answer comes later; no packet behind it is handled before.
+        self.deferred: Publish | None = None
         self.limited: bool = self._message_bucket is not None or self._byte_bucket is not None
 
     def is_paused(self) -> bool:
@@ -66,6 +72,10 @@ class Throttle:
         if not self._reasons and transport is not None and not transport.is_closing():
             self._connection.seen_ms = self._connection.broker.clock.coarse_ms
             transport.resume_reading()
+
+    def defer(self, packet: Publish) -> None:
+        self.deferred = packet
+        self.pause(SERVICE)
 
     # The store
 

@@ -8,13 +8,16 @@ else: not to subscribers, queues or the retained messages.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr, trait
 
 if TYPE_CHECKING:
     from queuelake.broker.session import Session
     from queuelake.protocol.message import Message
+
+
+LATER: Final = -1  # the work is under way: `inbound.complete` when it is done and durable
 
 
 @trait
@@ -28,4 +31,8 @@ class TopicService:
 
     @abstractmethod
     def publish(self, message: Message, session: Session | None) -> int:
-        """Take a message; `session` is None for a will. Returns 0 or an MQTT reason code."""
+        """Take a message; `session` is None for a will. Returns 0, LATER, or an MQTT
+        reason code."""
+
+    def acknowledged(self, session: Session, topic: bytes, mark: bytes, reason: int) -> None:
+        """PUBACK for a message which it put in line itself; `mark` begins with its first level."""

@@ -25,6 +25,7 @@ import msgspec
 from queuelake.broker.auth.filters import Pattern
 from queuelake.broker.auth.matchers import Matcher, check_rules, parse_address
 from queuelake.protocol.topics import is_shared, split_shared
+from queuelake.sdv_settings import VIN
 from queuelake.settings import AclRule
 
 SHARED_DECISIONS_MAX: Final = 4096
@@ -36,7 +37,8 @@ ECQ_PREFIX: Final = b"$ECQ/"
 QUEUE_PREFIX: Final = b"$queue/"
 CONFIG_SUFFIX: Final = b"/$config"
 
-# Only rules about `$ECQ/` may hold placeholders here: decisions on other topics are shared.
+# Only rules about `$ECQ/` may hold placeholders here, and those about subscriptions: decisions on
+# publishing to other topics are shared.
 SHIPPED_RULES: Final[list[AclRule]] = [
     AclRule("deny", ["$SYS/#"], action="publish"),
     AclRule("allow", ["$SYS/#"], action="subscribe", platform=True),
@@ -52,6 +54,16 @@ SHIPPED_RULES: Final[list[AclRule]] = [
 ]
 
 
+def vehicle_rules(topic_prefix: str) -> list[AclRule]:
+    """A vehicle may subscribe to what is sent to it, and to nothing that is sent to another."""
+    own = topic_prefix.replace(VIN, "${clientid}") + "/#"
+    levels = ["+" if VIN in level else level for level in topic_prefix.split("/")]
+    return [
+        AclRule("allow", [own], action="subscribe"),
+        AclRule("deny", ["/".join([*levels, "#"])], action="subscribe", platform=False),
+    ]
+
+
 class Acl:
     """All rules of the broker.
 
@@ -61,11 +73,14 @@ class Acl:
 
     __slots__ = ("_default_allow", "_matched", "_sets", "_shipped_from")
 
-    def __init__(self, rules: list[AclRule], default_allow: bool) -> None:
+    def __init__(
+        self, rules: list[AclRule], default_allow: bool, vehicles: list[AclRule] | None = None
+    ) -> None:
         check_rules(rules, "acl")
+        shipped = [*SHIPPED_RULES, *(vehicles or [])]
         self._default_allow = default_allow
         self._matched: list[MatchedRule] = [
-            MatchedRule(Matcher(rule), Rule(rule)) for rule in [*rules, *SHIPPED_RULES]
+            MatchedRule(Matcher(rule), Rule(rule)) for rule in [*rules, *shipped]
         ]
         self._shipped_from = len(rules)
         self._sets: dict[bytes, RuleSet] = {}

@@ -102,7 +102,6 @@ class Fanout(TopicService, Participant):
         delivery: Delivery,
         store: Store,
         loop: AbstractEventLoop,
-        clock: Clock,
         timers: TimerWheel,
         config: SdvConfig,
     ) -> None:
@@ -115,7 +114,7 @@ class Fanout(TopicService, Participant):
         self.runner: Runner = delivery.runner
         self.store: Store = store
         self.loop: AbstractEventLoop = loop
-        self.clock: Clock = clock
+        self.clock: Clock = delivery.queues.clock
         self.timers: TimerWheel = timers
         self.metrics: FanoutMetrics = FanoutMetrics(TIME_TO_ACK_BOUNDS_S)
         self.register: Register = Register(store)
@@ -125,7 +124,7 @@ class Fanout(TopicService, Participant):
             by_client,
             delivery,
             store,
-            clock,
+            self.clock,
             timers,
             self.register,
             self.payloads,
