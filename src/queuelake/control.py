@@ -24,8 +24,10 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
+from queuelake.control_ecq import EcqFigures
 from queuelake.control_mq import MqFigures
 from queuelake.control_queues import QueueMetrics
+from queuelake.control_sdv import SdvFigures
 from queuelake.errors import AnswerError, BrokerDownError, FrameError
 from queuelake.settings import Log
 
@@ -159,6 +161,8 @@ class MetricsSnapshot(Struct, frozen=True):
     queue_metrics: Annotated[list[QueueMetrics], Meta(description="the deepest queues")] = []
     webhook_alerts_by_result: dict[str, int] = {}
     mq: Annotated[MqFigures, Meta(description="message queues")] = MqFigures()
+    ecq: Annotated[EcqFigures, Meta(description="device mailboxes")] = EcqFigures()
+    sdv: Annotated[SdvFigures, Meta(description="vehicle fan-out")] = SdvFigures()
 
 
 class AdminStart(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,11 +14,17 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from queuelake.admin import auth
 from queuelake.control import ClientInfo
 from tests.api.fake_broker import CLIENT_IDS
-from tests.api.fake_mq import FakeMessageQueues, add_message_queues
+from tests.api.fake_ecq import add_mailboxes
+from tests.api.fake_mq import add_message_queues
+from tests.api.fake_sdv import add_fanout
 from tests.api.live import LiveAdmin, basic
 
 EXAMPLES_MAX = 20
 MODES = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
+
+REFUSING = ("/api/v5/", "/api/v1/ecq/", "/api/v1/sdv/")
+QUEUES = "/api/v1/queues"
+AREAS = (*REFUSING, QUEUES, "/")  # each a test of its own: all in one would take minutes
 
 bounded = settings(
     max_examples=EXAMPLES_MAX,
@@ -41,30 +47,44 @@ def shared_admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveAdmin
 
 
 @pytest.fixture(scope="module")
-def message_queues(shared_admin: LiveAdmin) -> FakeMessageQueues:
-    return add_message_queues(shared_admin)
+def restore(shared_admin: LiveAdmin) -> Callable[[], None]:
+    """Every kind of queue is there; the call puts each back as it was at the beginning."""
+    message_queues = add_message_queues(shared_admin)
+    mailboxes = add_mailboxes(shared_admin)
+    fanout = add_fanout(shared_admin)
+
+    def begin_again() -> None:
+        shared_admin.broker.queues.restore()
+        message_queues.restore()
+        mailboxes.restore()
+        fanout.restore()
+
+    return begin_again
 
 
+@pytest.mark.parametrize("area", AREAS)
 @pytest.mark.parametrize("mode", MODES)
 def test_no_answer_breaks_the_document(
-    shared_admin: LiveAdmin, message_queues: FakeMessageQueues, mode: GenerationMode
+    shared_admin: LiveAdmin, restore: Callable[[], None], mode: GenerationMode, area: str
 ) -> None:
     headers = {"Authorization": basic(shared_admin.key)}
     url = f"{shared_admin.url}/api/openapi.json"
     document = schemathesis.openapi.from_url(url, headers=headers)
     operations = [result.ok() for result in document.get_all_operations()]
-    assert len(operations) >= 34
+    assert len(operations) >= 48
     for operation in operations:
+        if next(filter(operation.path.startswith, AREAS)) != area:
+            continue
         if mode == GenerationMode.POSITIVE or list(operation.iter_parameters()):
-            validate(shared_admin, message_queues, operation, mode)
+            validate(shared_admin, restore, operation, mode)
 
 
 def validate(
-    admin: LiveAdmin, message_queues: FakeMessageQueues, operation: Any, mode: GenerationMode
+    admin: LiveAdmin, restore: Callable[[], None], operation: Any, mode: GenerationMode
 ) -> None:
     headers = {"Authorization": basic(admin.key)}
     # What names and settings a queue may have no schema says: a valid request may be refused.
-    of_queues = "{name}" in operation.path or operation.path.startswith("/api/v5/")
+    of_queues = "{name}" in operation.path or operation.path.startswith(REFUSING)
     excluded = [positive_data_acceptance] if of_queues else []
 
     @bounded
@@ -72,8 +92,7 @@ def validate(
     def check(case: Any) -> None:
         for name in CLIENT_IDS:
             admin.broker.clients.setdefault(name, ClientInfo(name, connected=False))
-        admin.broker.queues.restore()
-        message_queues.restore()
+        restore()
         case.call_and_validate(headers=headers, excluded_checks=excluded)
 
     check()
@@ -141,18 +160,63 @@ UPDATE = {"dispatch_strategy": "round_robin", "data_retention_period": "1d"}
 )
 def test_a_known_message_queue_fits_the_document(
     shared_admin: LiveAdmin,
-    message_queues: FakeMessageQueues,
+    restore: Callable[[], None],
     path: str,
     method: str,
     body: dict[str, object] | None,
     status: int,
 ) -> None:
-    headers = {"Authorization": basic(shared_admin.key)}
-    url = f"{shared_admin.url}/api/openapi.json"
-    operation = schemathesis.openapi.from_url(url, headers=headers)[MESSAGE_QUEUES + path][method]
-    message_queues.restore()
+    restore()
+    assert call(shared_admin, method, MESSAGE_QUEUES + path, body, {"name": "orders"}) == status
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "body", "status"),
+    [
+        ("/ecq/status", "GET", None, 200),
+        ("/ecq/gc", "POST", None, 202),
+        ("/ecq/config", "GET", None, 200),
+        ("/ecq/config", "PUT", {"gc_interval": "2h"}, 200),
+        ("/ecq/{owner}/inspect", "GET", None, 200),
+        ("/ecq/{owner}/rewind", "POST", {"seqno": 1}, 200),
+        ("/sdv/status", "GET", None, 200),
+        ("/sdv/gc", "POST", None, 202),
+        ("/sdv/config", "GET", None, 200),
+        ("/sdv/config", "PUT", {"same_request": "replace"}, 200),
+        ("/sdv/vehicles/{vin}", "GET", None, 200),
+        ("/sdv/requests", "GET", None, 200),
+        ("/sdv/requests/{request_id}", "GET", None, 200),
+        ("/sdv/requests/{request_id}/cancel", "POST", {"vins": ["V1"]}, 200),
+        ("/sdv/requests/{request_id}/cancel", "POST", None, 200),
+    ],
+)
+def test_a_known_device_fits_the_document(
+    shared_admin: LiveAdmin,
+    restore: Callable[[], None],
+    path: str,
+    method: str,
+    body: dict[str, object] | None,
+    status: int,
+) -> None:
+    restore()
+    names = {"owner": "c1", "vin": "V1", "request_id": "task_ota_1"}
+    assert call(shared_admin, method, "/api/v1" + path, body, names) == status
+
+
+def call(
+    admin: LiveAdmin,
+    method: str,
+    path: str,
+    body: dict[str, object] | None,
+    names: dict[str, str],
+) -> int:
+    """The status of one request, whose answer is what the document says."""
+    headers = {"Authorization": basic(admin.key)}
+    document = schemathesis.openapi.from_url(f"{admin.url}/api/openapi.json", headers=headers)
     fields: dict[str, Any] = {} if body is None else {"body": body}
-    if "{name}" in path:
-        fields["path_parameters"] = {"name": "orders"}
-    case = operation.Case(media_type="application/json" if body else None, **fields)
-    assert case.call_and_validate(headers=headers).status_code == status
+    case = document[path][method].Case(
+        media_type="application/json" if body else None,
+        path_parameters={name: value for name, value in names.items() if f"{{{name}}}" in path},
+        **fields,
+    )
+    return int(case.call_and_validate(headers=headers).status_code)

@@ -28,7 +28,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "serve", "pub", "sub", "users", "users add", "backup", "doctor", "config"]
+    "command",
+    ["", "serve", "pub", "sub", "users", "users add", "ecq", "sdv", "backup", "doctor", "config"],
 )
 def test_help_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([*command.split(), "--help"]) == 0

@@ -16,7 +16,9 @@ from queuelake.admin.health import add_health_routes
 from queuelake.admin.metrics import add_metrics_route
 from queuelake.admin.openapi import add_openapi_routes
 from queuelake.admin.paths import RawPath
+from queuelake.admin.rest_ecq import add_ecq_routes
 from queuelake.admin.rest_queues import add_queue_routes
+from queuelake.admin.rest_sdv import add_sdv_routes
 from queuelake.admin.rest_v1 import add_v1_routes
 from queuelake.admin.rest_v5 import add_v5_routes
 from queuelake.admin.services import Services
@@ -47,6 +49,8 @@ def create_app(services: Services) -> FastAPI:
     add_v1_routes(app, services)
     add_queue_routes(app, services)
     add_v5_routes(app, services)
+    add_ecq_routes(app, services)
+    add_sdv_routes(app, services)
     add_openapi_routes(app)
     # The last one added is the first to see a request.
     app.add_middleware(RequireKey, keys=services.keys)

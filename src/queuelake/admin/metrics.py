@@ -20,8 +20,10 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from queuelake.admin.ecq_metrics import ecq_families
 from queuelake.admin.mq_metrics import mq_families
 from queuelake.admin.queue_metrics import queue_families
+from queuelake.admin.sdv_metrics import sdv_families
 from queuelake.admin.services import Services
 from queuelake.control import Histogram, MetricsSnapshot
 
@@ -81,6 +83,8 @@ class SnapshotCollector(Collector):
         yield from self._timings()
         yield from queue_families(self._snapshot.queue_metrics)
         yield from mq_families(self._snapshot.mq)
+        yield from ecq_families(self._snapshot.ecq)
+        yield from sdv_families(self._snapshot.sdv)
 
     def _build_info(self) -> Metric:
         compiled = "true" if self._snapshot.compiled else "false"

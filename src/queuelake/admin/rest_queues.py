@@ -13,6 +13,7 @@ from fastapi import Depends, FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from queuelake.admin.answers import answer
+from queuelake.admin.bodies import read_body
 from queuelake.admin.openapi import reference, returns
 from queuelake.admin.paths import SEGMENT
 from queuelake.admin.services import Services
@@ -27,7 +28,6 @@ from queuelake.control_queues import (
     QueueStats,
     Redriven,
 )
-from queuelake.errors import RefusedError
 from queuelake.names import queue_name_from_path
 from queuelake.queue_settings import QueueSettings
 
@@ -38,13 +38,6 @@ QUEUE_PATH = f"/api/v1/queues/{{name:{SEGMENT}}}"
 DEAD_LETTER_PATH = f"{QUEUE_PATH}/dlq/{{message_id:{SEGMENT}}}/retry"
 GROUP_PATH = f"{QUEUE_PATH}/groups/{{group:{SEGMENT}}}"
 TAGS: list[Any] = ["queues"]
-
-
-class BodyTooLargeError(RefusedError):
-    """The body is longer than any settings are."""
-
-    http_status = 413
-    code = "CONTENT_TOO_LARGE"
 
 
 async def queue_name(
@@ -106,7 +99,7 @@ def _add_settings_routes(app: FastAPI, services: Services) -> None:
     )
     async def configure(name: Name, request: Request) -> Response:
         """Change settings of a queue: 200; a queue which is not there is created: 201."""
-        done = await services.configure_queue(name, await _body(request))
+        done = await services.configure_queue(name, await read_body(request, SETTINGS_BYTES_MAX))
         return answer(done.queue, 201 if done.created else 200)
 
     @app.get(QUEUE_PATH, tags=TAGS, responses=returns(QueueInfo))
@@ -165,14 +158,3 @@ def _add_message_routes(app: FastAPI, services: Services) -> None:
     async def retry(name: Name, message_id: MessageId) -> Response:
         """Put a dead letter back at the end of its original partition, as if it were new."""
         return answer(await services.retry_dead_letter(name, message_id), 202)
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > SETTINGS_BYTES_MAX:
-            raise BodyTooLargeError(
-                f"the body is longer than the limit of {SETTINGS_BYTES_MAX} bytes"
-            )
-    return bytes(body)

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from queuelake.admin.answers import answer
+from queuelake.admin.bodies import read_body, takes
 from queuelake.admin.openapi import returns
 from queuelake.admin.paths import SEGMENT
-from queuelake.admin.rest_queues import SETTINGS_BYTES_MAX, BodyTooLargeError
+from queuelake.admin.rest_queues import SETTINGS_BYTES_MAX
 from queuelake.admin.services import Services
 from queuelake.control_mq import (
     QUEUES_PER_PAGE_MAX,
@@ -69,10 +69,10 @@ def _add_queues_routes(app: FastAPI, services: Services, path: str) -> None:
         with broker_not_ready():
             return answer(await services.message_queues(limit, cursor))
 
-    @app.post(path, tags=TAGS, responses=returns(MqInfo), openapi_extra=_body_of(MqCreate))
+    @app.post(path, tags=TAGS, responses=returns(MqInfo), openapi_extra=takes(MqCreate))
     async def create(request: Request) -> Response:
         """Make a queue; one without a name is called by its topic filter."""
-        settings = await _body(request)
+        settings = await read_body(request, SETTINGS_BYTES_MAX)
         with broker_not_ready():
             return answer(await services.create_message_queue(settings))
 
@@ -84,10 +84,10 @@ def _add_queue_routes(app: FastAPI, services: Services, path: str) -> None:
         with broker_not_ready():
             return answer(await services.message_queue(name))
 
-    @app.put(path, tags=TAGS, responses=returns(MqInfo), openapi_extra=_body_of(MqUpdate))
+    @app.put(path, tags=TAGS, responses=returns(MqInfo), openapi_extra=takes(MqUpdate))
     async def update(name: Name, request: Request) -> Response:
         """Change settings of a queue; what the body does not say stays as it is."""
-        settings = await _body(request)
+        settings = await read_body(request, SETTINGS_BYTES_MAX)
         with broker_not_ready():
             return answer(await services.update_message_queue(name, settings))
 
@@ -105,10 +105,10 @@ def _add_config_routes(app: FastAPI, services: Services, path: str) -> None:
         """What all message queues share."""
         return answer(await services.message_queue_config())
 
-    @app.put(path, tags=TAGS, status_code=204, openapi_extra=_body_of(MqConfigUpdate))
+    @app.put(path, tags=TAGS, status_code=204, openapi_extra=takes(MqConfigUpdate))
     async def configure(request: Request) -> Response:
         """Change what all message queues share; what the body does not say stays as it is."""
-        await services.configure_message_queues(await _body(request))
+        await services.configure_message_queues(await read_body(request, SETTINGS_BYTES_MAX))
         return Response(status_code=204)
 
 
@@ -134,20 +134,3 @@ def broker_not_ready() -> Iterator[None]:
         yield
     except BrokerDownError as exc:
         raise MqUnavailableError("Not ready") from exc
-
-
-def _body_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    # `returns` also puts the Struct into the document.
-    content = returns(kind)[200]["content"]
-    return {"requestBody": {"required": True, "content": content}}
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > SETTINGS_BYTES_MAX:
-            raise BodyTooLargeError(
-                f"the body is longer than the limit of {SETTINGS_BYTES_MAX} bytes"
-            )
-    return bytes(body)

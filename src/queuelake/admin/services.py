@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import time
 
+from queuelake import control_ecq as ecq_ops
 from queuelake import control_mq as mq_ops
 from queuelake import control_queues as ops
+from queuelake import control_sdv as sdv_ops
 from queuelake.apikey import KeyFile
 from queuelake.control import (
     ClientInfo,
@@ -19,6 +21,13 @@ from queuelake.control import (
     MetricsSnapshot,
     Readiness,
     Status,
+)
+from queuelake.control_ecq import (
+    EcqConfigInfo,
+    EcqGcAnswer,
+    EcqInspection,
+    EcqPosition,
+    EcqStatus,
 )
 from queuelake.control_mq import MqConfigInfo, MqInfo, MqPage, MqStats
 from queuelake.control_queues import (
@@ -32,9 +41,19 @@ from queuelake.control_queues import (
     QueueStats,
     Redriven,
 )
+from queuelake.control_sdv import (
+    SdvCancelled,
+    SdvConfigInfo,
+    SdvGcAnswer,
+    SdvRequest,
+    SdvRequestPage,
+    SdvStatus,
+    SdvVehicle,
+)
 from queuelake.errors import BrokerDownError, QueuelakeError
 
 CLIENTS_PER_PAGE_MAX = 1000
+CANCEL_TIMEOUT_S = 60.0  # of as many vehicles as a trigger may name, in slices
 READINESS_TIMEOUT_S = 2.0
 READINESS_AGE_S_MAX = 0.25
 
@@ -166,6 +185,58 @@ class Services:
 
     async def collect_message_queue_garbage(self) -> None:
         await self._control.call(mq_ops.MQ_COLLECT_GARBAGE, object)
+
+    # Device mailboxes, by their owner
+
+    async def ecq_status(self) -> EcqStatus:
+        return await self._control.call(ecq_ops.ECQ_STATUS, EcqStatus)
+
+    async def inspect_mailbox(self, owner: str) -> EcqInspection:
+        return await self._control.call(ecq_ops.ECQ_INSPECT, EcqInspection, {"owner": owner})
+
+    async def rewind_mailbox(self, owner: str, body: bytes) -> EcqPosition:
+        args: dict[str, object] = {"owner": owner, "body": body}
+        return await self._control.call(ecq_ops.ECQ_REWIND, EcqPosition, args)
+
+    async def collect_mailbox_garbage(self) -> EcqGcAnswer:
+        return await self._control.call(ecq_ops.ECQ_GC, EcqGcAnswer)
+
+    async def ecq_config(self) -> EcqConfigInfo:
+        return await self._control.call(ecq_ops.ECQ_CONFIG, EcqConfigInfo)
+
+    async def configure_ecq(self, settings: bytes) -> EcqConfigInfo:
+        args: dict[str, object] = {"settings": settings}
+        return await self._control.call(ecq_ops.ECQ_CONFIGURE, EcqConfigInfo, args)
+
+    # Vehicle fan-out
+
+    async def sdv_status(self) -> SdvStatus:
+        return await self._control.call(sdv_ops.SDV_STATUS, SdvStatus)
+
+    async def inspect_vehicle(self, vin: str) -> SdvVehicle:
+        return await self._control.call(sdv_ops.SDV_INSPECT, SdvVehicle, {"vin": vin})
+
+    async def fanout_requests(self, limit: int, cursor: str) -> SdvRequestPage:
+        args: dict[str, object] = {"limit": limit, "cursor": cursor}
+        return await self._control.call(sdv_ops.SDV_REQUESTS, SdvRequestPage, args)
+
+    async def fanout_request(self, request_id: str) -> SdvRequest:
+        return await self._control.call(sdv_ops.SDV_REQUEST, SdvRequest, {"request_id": request_id})
+
+    async def cancel_fanout_request(self, request_id: str, vins: list[str]) -> SdvCancelled:
+        """Cancel what was not sent to these vehicles; without any, to every vehicle."""
+        args: dict[str, object] = {"request_id": request_id, "vins": vins}
+        return await self._control.call(sdv_ops.SDV_CANCEL, SdvCancelled, args, CANCEL_TIMEOUT_S)
+
+    async def collect_fanout_garbage(self) -> SdvGcAnswer:
+        return await self._control.call(sdv_ops.SDV_GC, SdvGcAnswer)
+
+    async def sdv_config(self) -> SdvConfigInfo:
+        return await self._control.call(sdv_ops.SDV_CONFIG, SdvConfigInfo)
+
+    async def configure_sdv(self, settings: bytes) -> SdvConfigInfo:
+        args: dict[str, object] = {"settings": settings}
+        return await self._control.call(sdv_ops.SDV_CONFIGURE, SdvConfigInfo, args)
 
     async def _ask_readiness(self) -> Readiness:
         try:

@@ -1,0 +1,37 @@
+"""The bodies of requests: read up to a limit, and described in the document by their Struct.
+
+What is in a body is mostly for the broker to judge: it goes there as it came.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import Request
+
+from queuelake.admin.openapi import returns
+from queuelake.errors import RefusedError
+
+
+class BodyTooLargeError(RefusedError):
+    """The body is longer than any good one is."""
+
+    http_status = 413
+    code = "CONTENT_TOO_LARGE"
+
+
+async def read_body(request: Request, bytes_max: int) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > bytes_max:
+            raise BodyTooLargeError(f"the body is longer than the limit of {bytes_max} bytes")
+    return bytes(body)
+
+
+def takes(kind: type[msgspec.Struct], *, required: bool = True) -> dict[str, Any]:
+    """What a route takes, for the `openapi_extra` argument of its decorator."""
+    # `returns` also puts the Struct into the document.
+    content = returns(kind)[200]["content"]
+    return {"requestBody": {"required": required, "content": content}}
