@@ -31,7 +31,13 @@ from tests.simulation.world import split
 INVARIANTS_EVERY = 5
 IDLE_UNLOAD_S = 5.0
 START_NS = 100_000_000
-EXPECTED = ("commit failed", "store works again", "is not made for a subscription", "cannot resume")
+EXPECTED = (
+    "commit failed",
+    "store works again",
+    "is not made for a subscription",
+    "cannot resume",
+    "the queue holds at most",
+)
 
 
 class Stage:
@@ -116,7 +122,10 @@ class Stage:
             host = self.host(name)
             lane = host.machine.groups[GROUP].lanes[0]
             live = set(lane.settled.unsettled(1, host.machine.partitions[0].last))
-            if not host.known.settings.is_lastvalue:
+            settings = host.known.settings
+            assert not settings.count_max or len(live) <= settings.count_max
+            assert not settings.bytes_max or host.machine.bytes <= settings.bytes_max
+            if not settings.is_lastvalue:
                 continue
             prefix = t.queue_key(host.id)
             latest = [

@@ -158,6 +158,8 @@ class MessageQueueWorld(Stage):
     def _connect(self) -> None:
         peer = self.dice.choice(self.peers)
         if peer.link is None:
+            if isinstance(peer, Subscriber):
+                peer.clean = self.dice.random() < 0.1
             self.open(peer)
 
     def _drop(self) -> None:
@@ -239,8 +241,10 @@ class MessageQueueWorld(Stage):
         after = self._depths()
         assert before.keys() == after.keys()
         for name, (count, size) in before.items():
-            fewer = after[name][0] <= count and after[name][1] <= size  # something expired
-            assert fewer, f"step {self.steps}: {name} had {before[name]}, then {after[name]}"
+            is_same = after[name] == (count, size)
+            if after[name][0] < count:  # something expired
+                is_same = after[name][1] <= size
+            assert is_same, f"step {self.steps}: {name} had {before[name]}, then {after[name]}"
 
     def _depths(self) -> dict[str, tuple[int, int]]:
         machines = {name: self.host(name).machine for name in self.service.known}
@@ -259,8 +263,10 @@ class MessageQueueWorld(Stage):
         dice = self.dice
         name = dice.choice(self.names)
         is_lastvalue = dice.random() < 0.5
-        limit = dice.choice([0, 0, 0, 5])
-        settings = MqSettings(name, FILTERS[name], is_lastvalue, key_expression="", count_max=limit)
+        count_max, bytes_max = dice.choice([(0, 0), (0, 0), (0, 0), (5, 0), (0, 1), (5, 1)])
+        settings = MqSettings(
+            name, FILTERS[name], is_lastvalue, count_max=count_max, bytes_max=bytes_max
+        )
         try:
             self.service.create(changed(settings, self.dice))
         except AlreadyExistsError:
@@ -270,6 +276,7 @@ class MessageQueueWorld(Stage):
         old = self.service.find(self.dice.choice(self.names))
         if old is not None:
             self.service.update(changed(old, self.dice))
+            self.note_queues()
 
     def _delete(self) -> None:
         name = self.dice.choice(self.names)

@@ -115,15 +115,7 @@ class Definition(Capture):
             message.expires_ms,
         )
         if host.insert(record, message.ts_ms):
-            self.insert_errors += 1
-            self.metrics.insert_errors += 1
-            limit = self.settings.bytes_max
-            log.warning(
-                "%s: message of %d bytes is not stored, the queue holds at most %d",
-                self.address,
-                len(record.payload),
-                limit,
-            )
+            self._is_too_large(message, len(record.payload))
             return reasons.UNSPECIFIED_ERROR
         self.inserted += 1
         self.metrics.inserted_messages += 1
@@ -133,10 +125,28 @@ class Definition(Capture):
         """So many messages are durable, which waited so long at most."""
         self.metrics.insert_latency.observe_many(float(latency_ms), count)
 
+    def _is_too_large(self, message: Message, size: int) -> None:
+        self.insert_errors += 1
+        self.metrics.insert_errors += 1
+        if self._may_warn(message):
+            log.warning(
+                "%s: a message of %d bytes is not stored, the queue holds at most %d (%d so far)",
+                self.address,
+                size,
+                self.settings.bytes_max,
+                self.insert_errors,
+            )
+
+    def _may_warn(self, message: Message) -> bool:
+        """Whoever publishes what cannot be stored seldom does it once."""
+        if message.ts_ms - self._warned_ms < WARN_EVERY_MS:
+            return False
+        self._warned_ms = message.ts_ms
+        return True
+
     def _has_no_key(self, error: EvaluationError, message: Message) -> None:
         self.key_errors += 1
-        if message.ts_ms - self._warned_ms >= WARN_EVERY_MS:
-            self._warned_ms = message.ts_ms
+        if self._may_warn(message):
             log.warning(
                 "%s: a message of %r has no key and is not stored: %s (%d so far)",
                 self.address,
