@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from queuelake.broker.message_queues.host import MessageQueueHost
+from queuelake.broker.queues.tail import RecordCache, Tail
 from queuelake.engine.groups import GROUP
 from queuelake.mq_settings import MqConfig, MqSettings, config_with
 from queuelake.settings import Queues, Settings
 from queuelake.storage import api
+from queuelake.storage.chunk import Record
 from tests.harness import packets as p
 from tests.simulation.node import Node, Peer
 
@@ -59,6 +61,12 @@ def connected(node: Node, client_id: str, **properties: int) -> Peer:
     node.work()
     assert peer.take().reason_code == 0
     return peer
+
+
+def record(seq: int) -> Record:
+    found = Record(b"t/1", b"", b"", b"pub", b"", b"1", 1, 4, 0, 0)
+    found.seq = seq
+    return found
 
 
 def test_a_queue_which_sleeps_can_be_deleted() -> None:
@@ -196,3 +204,33 @@ def test_messages_of_queues_and_of_sessions_make_room_for_each_other() -> None:
     answer(node, worker, other)
     (last,) = deliveries(worker)
     assert {packet.payload, other.payload, last.payload} == {b"plain", b"queued", b"plain again"}
+
+
+def test_the_age_of_the_oldest_message_is_known_when_only_the_store_has_it() -> None:
+    node = a_node()
+    create(node)
+    publish(node, connected(node, "pub"), b"1")
+    node.pass_time(2000)
+    node.crash()
+    host_of(node)
+    assert node.broker.message_queues.stats("jobs").oldest_age_ms >= 2000
+
+
+def test_what_was_overwritten_in_hand_is_in_flight_and_does_not_hide_what_is_ready() -> None:
+    node = a_node()
+    create(node, is_lastvalue=True, key_expression="message.topic", local_max_inflight=1)
+    worker = connected(node, "worker")
+    worker.subscribe("$queue/jobs", qos=1)
+    pub = connected(node, "pub")
+    publish(node, pub, b"old")
+    publish(node, pub, b"new")
+    stats = node.broker.message_queues.stats("jobs")
+    assert (stats.messages, stats.ready, stats.in_flight) == (1, 1, 1)
+
+
+def test_values_which_lie_far_apart_are_forgotten_one_by_one() -> None:
+    cache = RecordCache(1)
+    tail = Tail(cache)
+    tail.cached([record(1), record(1 << 50)])  # no loop over all numbers between ever ends
+    assert not tail.records
+    assert cache.bytes == 0

@@ -21,7 +21,7 @@ from queuelake.engine import commands as c
 from queuelake.engine.effects import Deliver
 from queuelake.engine.groups import GROUP
 from queuelake.engine.kinds.message_queue import MessageQueue
-from queuelake.engine.leaving import missing_head
+from queuelake.engine.leaving import known, missing_head
 from queuelake.engine.machine import Command
 from queuelake.engine.message import Entry
 from queuelake.engine.policy.settings import STICKY_KEY, Policy
@@ -152,6 +152,18 @@ class MessageQueueHost(HostedQueue):
             self._gone_rows.append(seq)
             records.pop(seq, None)
         self.machine.freed.clear()
+
+    def oldest_age_ms(self, now_ms: int) -> int:
+        """Of its oldest message, which may be in the store only."""
+        lane = self.machine.groups[GROUP].lanes[0]
+        seq = lane.settled.upto + 1
+        if seq > self.machine.partitions[0].last:
+            return 0
+        entry = known(self.machine, lane, seq)
+        if entry is not None:
+            return max(0, now_ms - entry.ts_ms)
+        record = self.record(0, seq)
+        return max(0, now_ms - record.ts_ms) if record is not None else 0
 
     def forget_key(self, key: int, seq: int) -> None:
         """Its message has left, and nobody told."""

@@ -243,15 +243,14 @@ class MessageQueues(QueueKind):
         group = machine.groups[GROUP]
         lane = group.lanes[0]
         counters = machine.counters
-        in_flight = len(lane.held)
-        oldest = machine.partitions[0].window.get(lane.settled.upto + 1)
-        age_ms = self.queues.clock.now_ms() - oldest.ts_ms if oldest is not None else 0
+        settled = lane.settled
+        held = sum([1 for seq in lane.held if seq not in settled])  # others were overwritten
         return MqStats(
             messages=group.unsettled,
-            ready=max(0, group.unsettled - in_flight),
-            in_flight=in_flight,
+            ready=group.unsettled - held,
+            in_flight=len(lane.held),
             subscribers=len(group.consumers),
-            oldest_age_ms=max(0, age_ms),
+            oldest_age_ms=host.oldest_age_ms(self.queues.clock.now_ms()),
             bytes=max(0, machine.bytes),
             received=known.received,
             inserted=known.inserted,

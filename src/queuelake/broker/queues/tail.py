@@ -76,6 +76,9 @@ class Tail:
         records = self.records
         if len(records) == last - first + 1 and not self.pending and not self.storing:
             records.clear()  # it was all there is
+        elif last - first >= len(records):  # last values lie far apart
+            for seq in [seq for seq in records if first <= seq <= last]:
+                del records[seq]
         else:
             for seq in range(first, last + 1):
                 if seq in records:
