@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
+from queuelake.broker.queues.reading import AHEAD_BYTES
 from queuelake.engine import commands as c
 from queuelake.storage import queue_tables as t
 from queuelake.storage.chunk import Record
@@ -102,4 +103,4 @@ class Sweep:
             return []
         host = self._host
         with host.queues.store.view() as view:
-            return t.read_chunk_at(view, host.id, number, seq)
+            return t.read_ahead(view, host.id, number, seq, AHEAD_BYTES)
