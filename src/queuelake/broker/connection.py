@@ -19,7 +19,7 @@ from queuelake.broker.deadlines import Deadlines
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.farewell import last_word, on_disconnect, refuse
 from queuelake.broker.handshake import Handshake
-from queuelake.broker.inbound import on_ack, on_publish, refuse_unstored
+from queuelake.broker.inbound import PROMISES_NOTHING, on_ack, on_publish, refuse_unstored
 from queuelake.broker.metrics import DISCONNECT_NAMES, Metrics
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
@@ -51,9 +51,6 @@ WAITING: Final = 0
 LOGGING_IN: Final = 1
 ONLINE: Final = 2
 CLOSED: Final = 3
-
-# Among held answers: the next one only waits for its turn, and stays true when the commit fails.
-PROMISES_NOTHING: Final = b""
 
 CLOSE_TIMEOUT_MS: Final = 5000  # a peer which does not read gets this long to take our last words
 
@@ -259,6 +256,10 @@ class Connection:
         if self._group != self.runner.number:
             self._group = self.runner.number
             self.runner.hold(self)
+
+    def held(self) -> list[bytes]:
+        """Answers which wait for the group being collected."""
+        return self._held
 
     def seal_held(self) -> None:
         assert not self._sealed

@@ -20,6 +20,8 @@ from queuelake.broker.clock import SLOT_MS, Clock, TimerWheel
 from queuelake.broker.committer import Committer, CommitThread
 from queuelake.broker.connection import Connection
 from queuelake.broker.delivery import Delivery
+from queuelake.broker.ecq.administration import MailboxAdministration
+from queuelake.broker.ecq.service import Mailboxes
 from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.limits import TokenBucket
 from queuelake.broker.message_queues.service import MessageQueues
@@ -101,6 +103,8 @@ class Broker:
         self.message_queues = MessageQueues(
             self.queues, self.sessions, self.queue_upkeep, settings.mq
         )
+        mailboxes = Mailboxes(self.queues, self.timers, settings.ecq)
+        self.mailboxes = MailboxAdministration(mailboxes, self.delivery, self.timers, loop)
         self.fanout = Fanout(
             self.sessions.by_client, self.delivery, store, loop, self.timers, settings.sdv
         )
@@ -125,6 +129,7 @@ class Broker:
         self.queues.load(self.sessions.new_id())
         self.queue_upkeep.start()
         self.message_queues.garbage.start()
+        self.mailboxes.start()
         self.fanout.start()
         self.wills.load(self.store)
         self._turn()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
 
 DOLLAR: Final = 0x24
+# Among held answers: the next one only waits for its turn, and stays true when the commit fails.
+PROMISES_NOTHING: Final = b""
 
 _FULL: Final = (reasons.QUOTA_EXCEEDED, reasons.PACKET_TOO_LARGE)  # limits of a queue
 
@@ -57,6 +59,9 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
     reason = _refusal(connection, packet, topic, session, target is not None)
     if reason:
         connection.metrics.publish_refused += 1
+        refusing = connection.delivery.service_for(topic) if topic[0] == DOLLAR else None
+        if refusing is not None:
+            refusing.refused(topic)
         _answer_refused(connection, packet, reason)
         return
     if target is not None or topic.startswith(QUEUE_PREFIX):
@@ -130,13 +135,14 @@ def _publish_to_service(
     session: Session,
 ) -> None:
     delivery = connection.delivery
+    service.packet_id = packet.packet_id
     reason = service.publish(message, session)
     if reason == LATER:
         connection.throttle.defer(packet)
     elif reason >= 0x80 and service.closes:
         connection.metrics.publish_refused += 1
         connection.close(reason, service.problem)
-    elif reason:
+    elif reason >= 0x80:
         delivery.queues.problem = service.problem
         _answer_queue(connection, packet, reason, session)
     else:
@@ -144,7 +150,8 @@ def _publish_to_service(
         if service.durable:
             connection.throttle.unconfirmed(len(packet.body))
         if packet.qos:
-            _confirm(connection, packet, session, 1, service.durable)
+            count = 0 if reason == reasons.NO_MATCHING_SUBSCRIBERS else 1
+            _confirm(connection, packet, session, count, service.durable)
 
 
 def complete(connection: Connection) -> None:
@@ -262,6 +269,26 @@ def refuse_unstored(connection: Connection, answer: bytes) -> bool:
         reason = reasons.UNSPECIFIED_ERROR
         connection.answer(_refused(connection, kind, packet_id, reason, problem), False)
     return True
+
+
+def refuse_held(connection: Connection, session: Session, packet_id: int, problem: str) -> None:
+    """A publish whose answer waits for the group being collected was taken out of that group."""
+    if packet_id == 0:
+        return
+    session.inbound.discard(packet_id)  # sent again, it is a new message
+    if connection.version != V5:
+        connection.close(reasons.UNSPECIFIED_ERROR, problem)
+        return
+    name = PACKET_IDS[packet_id]
+    words = problem if connection.request_problem else ""
+    held = connection.held()
+    for at, answer in enumerate(held):
+        if answer[:4] in (encoder.PUBACK_HEAD + name, encoder.PUBREC_HEAD + name):
+            refusal = _refused(
+                connection, answer[0] >> 4, packet_id, reasons.UNSPECIFIED_ERROR, words
+            )
+            held[at : at + 1] = [PROMISES_NOTHING, refusal]
+            return
 
 
 def _resolve_alias(connection: Connection, packet: Publish) -> bytes:

@@ -11,6 +11,7 @@ from queuelake import __version__
 from queuelake.broker import metrics as broker_metrics
 from queuelake.broker.connection import Connection
 from queuelake.broker.core import Broker
+from queuelake.broker.ecq_operations import EcqOperations
 from queuelake.broker.fanout_operations import FanoutOperations
 from queuelake.broker.message_queue_operations import MessageQueueOperations
 from queuelake.broker.queue_census import QueueCensus
@@ -49,6 +50,7 @@ class Operations:
         self._mq_operations = MessageQueueOperations(
             broker.message_queues, self._queue_operations.durable
         )
+        self._ecq_operations = EcqOperations(broker.mailboxes, self._queue_operations.durable)
         self._fanout_operations = FanoutOperations(broker.fanout, self._queue_operations.durable)
         self._census = QueueCensus(broker.queues)
         self.admin_started = asyncio.Event()
@@ -65,6 +67,7 @@ class Operations:
             **self._queue_operations.table(),
             **self._mq_operations.table(),
             **self._fanout_operations.table(),
+            **self._ecq_operations.table(),
         }
 
     def child_started(self, args: dict[str, object]) -> bool:
@@ -129,6 +132,8 @@ class Operations:
             queue_metrics=self._census.metrics(),
             webhook_alerts_by_result=self._alerts(),
             mq=self._mq_operations.figures(),
+            ecq=self._ecq_operations.figures(),
+            sdv=self._fanout_operations.figures(),
         )
 
     def _alerts(self) -> dict[str, int]:

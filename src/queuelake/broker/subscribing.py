@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from queuelake.broker.delivery import Delivery
+from queuelake.broker.ecq.topics import is_mailbox_filter, subscription_problem
 from queuelake.broker.queues import subscribing as queue_subscribing
 from queuelake.broker.queues.subscribing import is_queue_filter
 from queuelake.broker.session import Session, Subscription
@@ -136,6 +137,11 @@ def _check(connection: Connection, session: Session, item: SubscribeItem) -> tup
     topic_filter = item.topic_filter
     name = topic_filter.decode()[:100]
     inner = topic_filter
+    if is_mailbox_filter(topic_filter):
+        # Before the permissions: none of them makes a client the owner of another one's mailbox.
+        code, problem = subscription_problem(session.name, topic_filter, item.qos)
+        if code:
+            return (code if connection.version == V5 else 0x80), problem
     if is_shared(topic_filter):
         _, inner = split_shared(topic_filter)
         if is_queue_filter(inner):

@@ -28,6 +28,7 @@ class TopicService:
     durable: bool  # it is part of the commit group: its answer has to wait for that
     problem: str  # in words, why it was refused
     closes: bool  # refused in a way which ends the connection
+    packet_id: int  # of the publish, set by the caller; 0: nobody waits for an answer
 
     @abstractmethod
     def publish(self, message: Message, session: Session | None) -> int:
@@ -36,3 +37,7 @@ class TopicService:
 
     def acknowledged(self, session: Session, topic: bytes, mark: bytes, reason: int) -> None:
         """PUBACK for a message which it put in line itself; `mark` begins with its first level."""
+
+    def refused(self, topic: bytes) -> None:
+        """A publish was refused before it came here: the client has no right to it."""
+        return

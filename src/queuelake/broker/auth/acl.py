@@ -130,7 +130,7 @@ class Acl:
 class ClientAcl:
     """What one client may do. `open_publish`: every topic that does not start with `$`."""
 
-    __slots__ = ("_client_id", "_decisions", "_rules", "_username", "open_publish")
+    __slots__ = ("_client_id", "_decisions", "_rules", "_username", "open_publish", "platform")
 
     def __init__(self, rules: RuleSet, client_id: str, username: str | None) -> None:
         self._rules = rules
@@ -138,6 +138,7 @@ class ClientAcl:
         self._username = username
         self._decisions: dict[bytes, bool] | None = None
         self.open_publish: bool = rules.open_publish
+        self.platform: bool = rules.platform
 
     def may_publish(self, topic: bytes) -> bool:
         rules = self._rules
@@ -175,11 +176,11 @@ class RuleSet:
 
     __slots__ = (
         "_default_allow",
-        "_platform",
         "_rules",
         "decisions",
         "open_publish",
         "own_decisions",
+        "platform",
     )
 
     def __init__(
@@ -187,7 +188,7 @@ class RuleSet:
     ) -> None:
         self._rules = rules
         self._default_allow = default_allow
-        self._platform = platform
+        self.platform = platform
         self.own_decisions = own_decisions
         self.decisions: dict[bytes, bool] = {}
         self.open_publish: bool = self._is_open()
@@ -206,7 +207,7 @@ class RuleSet:
                 if admin and rule.allow and not pattern.text.endswith(CONFIG_SUFFIX):
                     continue
                 return rule.allow
-        return self._platform if admin else self._default_allow
+        return self.platform if admin else self._default_allow
 
     def may_subscribe(self, filter: bytes, client_id: str, username: str | None) -> bool:
         levels = filter.split(b"/")

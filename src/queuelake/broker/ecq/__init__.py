@@ -1,0 +1,1 @@
+"""Device mailboxes (exclusive compacted queues) in the broker."""

@@ -1,0 +1,174 @@
+"""What is done about mailboxes as time passes: old entries go, and nobody waits for ever.
+
+Garbage collection looks at every owner in the store, a slice at a time with a pause between two, so
+that it never holds up a delivery: from its oldest entry on, up to the first which is not over. What
+is left of an owner which has no entry and gave no sign for long is dropped; a mark over all owners
+sees to it that no sequence is used twice.
+
+An owner which is online and has nothing in hand is looked after now and then, in case a hint that
+there is something for it got lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import AbstractEventLoop
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from queuelake.engine.kinds.ecq import ABSENT, IDLE
+from queuelake.storage import api
+from queuelake.storage import ecq_tables as t
+
+if TYPE_CHECKING:
+    from queuelake.broker.clock import Timer, TimerWheel
+    from queuelake.broker.ecq.reader import Reader
+    from queuelake.broker.ecq.service import Mailboxes
+    from queuelake.storage.api import ReadTransaction
+
+log = logging.getLogger("queuelake.ecq")
+
+OWNERS_PER_SLICE: Final = 100
+ROWS_PER_SLICE: Final = 500
+PAUSE_S: Final = 0.01
+FIRST_RUN_MS_MAX: Final = 30 * 60_000
+POLL_AFTER_MS: Final = 30_000
+POLLS_PER_TURN_MAX: Final = 500
+
+
+@final
+class Garbage:
+    """One run at a time, every `gc_interval`."""
+
+    def __init__(self, mailboxes: Mailboxes, timers: TimerWheel, loop: AbstractEventLoop) -> None:
+        self._mailboxes = mailboxes
+        self._timers = timers
+        self._loop = loop
+        self._timer: Timer | None = None
+        self._now_ms = 0
+        self._next: bytes | None = None  # the owner to begin with; None: no run is under way
+
+    def start(self) -> None:
+        self._arm(min(FIRST_RUN_MS_MAX, self._mailboxes.config.gc_interval_ms))
+
+    def reschedule(self) -> None:
+        """The interval has changed."""
+        self.collect()
+        self._arm(self._mailboxes.config.gc_interval_ms)
+
+    def _arm(self, after_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now_ms = self._mailboxes.queues.clock.now_ms()
+        self._timer = self._timers.arm(now_ms + after_ms, self._run)
+
+    def _run(self, now_ms: int) -> None:
+        self._arm(self._mailboxes.config.gc_interval_ms)
+        self.collect()
+
+    def collect(self) -> bool:
+        """Start a run; False: one is under way."""
+        if self._next is not None:
+            log.warning("garbage collection of mailboxes is under way; not started again")
+            return False
+        self._mailboxes.counters.gc_runs += 1
+        self._next = b""
+        self._loop.call_soon(self._slice)
+        return True
+
+    def _slice(self) -> None:
+        runner = self._mailboxes.runner
+        start, self._next = self._next, None  # a run which cannot go on is over
+        if start is None or runner.failure:
+            return
+        self._now_ms = self._mailboxes.queues.clock.now_ms()
+        owners, rows = OWNERS_PER_SLICE, ROWS_PER_SLICE
+        following: bytes | None = None
+        with self._mailboxes.store.view() as view:
+            for owner, numbers in view.scan(api.ECQ_SEQNO, start, b"\xff" * 17):
+                if owners == 0 or rows == 0:
+                    following = owner
+                    break
+                removed, is_empty = self._collect_from(view, owner, rows)
+                owners, rows = owners - 1, rows - removed
+                if rows == 0:
+                    following = owner  # there may be more
+                    break
+                if is_empty:
+                    self._drop_if_idle(view, owner, numbers)
+        if following is not None:
+            self._next = following
+            self._loop.call_later(PAUSE_S, self._slice)
+
+    def _collect_from(self, view: ReadTransaction, owner: bytes, rows_max: int) -> tuple[int, bool]:
+        """Returns how many entries were removed, and whether the owner had no others."""
+        mailboxes = self._mailboxes
+        oldest_ms = mailboxes.oldest_ms(self._now_ms)
+        batch = mailboxes.runner.group.batch
+        removed = 0
+        is_empty = True
+        for key, value in view.scan(api.ECQ_INDEX, t.index_key(owner, 0), t.index_end(owner)):
+            row = t.read_index_row(key, value)
+            if removed == rows_max or not row.is_over(oldest_ms, self._now_ms):
+                is_empty = False
+                break
+            t.delete_entry(batch, owner, row)
+            removed += 1
+        if removed:
+            mailboxes.counters.expired += removed
+            numbers = view.get(api.ECQ_SEQNO, owner)
+            if numbers is not None:
+                mailboxes.writes.forget_sizes(t.read_numbers(numbers)[2])
+            mailboxes.runner.wake()
+        return removed, is_empty and removed == 0
+
+    def _drop_if_idle(self, view: ReadTransaction, owner: bytes, numbers: bytes) -> None:
+        mailboxes = self._mailboxes
+        retention_ms = mailboxes.config.state_retention_ms
+        next_seq, active_ms, name = t.read_numbers(numbers)
+        state = view.get(api.ECQ_STATE, owner)
+        if state is not None:
+            active_ms = max(active_ms, t.read_numbers(state)[1])
+        if retention_ms == 0 or active_ms > self._now_ms - retention_ms:
+            return
+        if name in mailboxes.readers or mailboxes.is_changing(name):
+            return
+        owners = mailboxes.writes.owners
+        owners.first_seq = max(owners.first_seq, next_seq)
+        runner = mailboxes.runner
+        runner.put(api.META, t.HIGH_WATER, str(owners.first_seq).encode())
+        runner.delete(api.ECQ_SEQNO, owner)
+        runner.delete(api.ECQ_STATE, owner)
+        owners.forget(name)
+
+
+@final
+class Polling:
+    """One timer for all owners which are online."""
+
+    def __init__(self, mailboxes: Mailboxes, timers: TimerWheel) -> None:
+        self._mailboxes = mailboxes
+        self._timers = timers
+        self._waiting: deque[Reader] = deque()  # roughly in the order in which they are due
+
+    def start(self) -> None:
+        self._turn(self._mailboxes.queues.clock.now_ms())
+
+    def watch(self, reader: Reader) -> None:
+        self._waiting.append(reader)
+
+    def _turn(self, now_ms: int) -> None:
+        waiting = self._waiting
+        left = POLLS_PER_TURN_MAX
+        while waiting and left and waiting[0].watched_ms + POLL_AFTER_MS <= now_ms:
+            left -= 1
+            reader = waiting.popleft()
+            if reader.machine.phase == ABSENT:
+                continue
+            reader.watched_ms = max(reader.active_ms, reader.watched_ms)
+            if now_ms - reader.active_ms >= POLL_AFTER_MS:
+                reader.watched_ms = now_ms
+                if reader.machine.phase == IDLE:
+                    self._mailboxes.look(reader, now_ms)
+            waiting.append(reader)
+        self._timers.arm(now_ms + 1, self._turn)
