@@ -234,3 +234,18 @@ def test_values_which_lie_far_apart_are_forgotten_one_by_one() -> None:
     tail.cached([record(1), record(1 << 50)])  # no loop over all numbers between ever ends
     assert not tail.records
     assert cache.bytes == 0
+
+
+def test_what_expires_behind_an_older_message_is_garbage() -> None:
+    node = a_node()
+    create(node)
+    pub = connected(node, "pub")
+    publish(node, pub, b"stays")
+    brief: p.Properties = {"message_expiry_interval": 3}
+    pub.transport.send(p.publish("t/1", b"goes", qos=1, packet_id=1, properties=brief))
+    node.work()
+    node.pass_time(5000)
+    node.broker.message_queues.collect_garbage()
+    node.pass_time(1000)
+    stats = node.broker.message_queues.stats("jobs")
+    assert (stats.messages, stats.expired) == (1, 1)

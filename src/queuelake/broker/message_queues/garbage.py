@@ -1,8 +1,9 @@
 """Garbage collection of message queues: what nobody told the index of last values about.
 
 Age and limits are kept by the queues themselves, as time passes and at each write. What is left to
-do is to bring queues to mind which sleep, and to delete rows of keys whose message is gone. It is
-done a slice at a time, so that it never holds up a delivery.
+do is to bring queues to mind which sleep, to find messages which expire before older ones, and to
+delete rows of keys whose message is gone. It is done a slice at a time, so that it never holds up a
+delivery.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.message_queues.latest import sequence_of
+from queuelake.broker.queues.expiring import Sweep
 from queuelake.engine.groups import GROUP
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
@@ -62,6 +64,8 @@ class Garbage:
                 continue
             host = self._service.awake(known)
             yield from _drop_old(host)
+            if host.has_expiring:
+                yield from Sweep(host).run(now_ms)
             if known.settings.is_lastvalue:
                 yield from _forget_gone_keys(host)
 

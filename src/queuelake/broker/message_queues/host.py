@@ -42,13 +42,23 @@ HEADS_MAX: Final = 1_000  # loaded to make room for one message
 class MessageQueueHost(HostedQueue):
     """One message queue which is awake."""
 
-    __slots__ = ("_gone_rows", "_inserted", "_latest", "_sealed", "_since_ms", "_written", "known")
+    __slots__ = (
+        "_gone_rows",
+        "_inserted",
+        "_latest",
+        "_sealed",
+        "_since_ms",
+        "_written",
+        "has_expiring",
+        "known",
+    )
 
     def __init__(
         self, queues: Queues, queue_id: int, known: Definition, policy: Policy, created_ms: int
     ) -> None:
         self.known: Definition = known
         self._latest: LatestValues = LatestValues(queues.store, queue_id)
+        self.has_expiring: bool = False  # messages which asked for a shorter life came lately
         self._gone_rows: list[int] = []  # sequences of last values which have left
         self._written: int = 0  # the highest sequence which was part of a commit
         self._inserted: int = 0  # messages since the last write
@@ -116,6 +126,8 @@ class MessageQueueHost(HostedQueue):
             self.tails[0].append(record)
             if policy.is_last_value:
                 self._latest.put(key, entry.seq, entry.size)
+            if record.expires_ms:
+                self.has_expiring = True
             if not self._inserted:
                 self._since_ms = now_ms
             self._inserted += 1
