@@ -67,10 +67,10 @@ class FakeFanout:
         return SdvRequestPage([self.request(name) for name in names[:limit]], more)
 
     def cancel(self, request_id: str, vins: list[str]) -> Iterator[SdvCancelled]:
-        self.request(request_id)
+        waiting = self.waiting.get(request_id, set())
         for vin in vins or VINS:
-            gone = vin in self.waiting[request_id]
-            self.waiting[request_id].discard(vin)
+            gone = vin in waiting
+            waiting.discard(vin)
             yield SdvCancelled(request_id, int(gone), 0)
 
     def collect_garbage(self) -> bool:

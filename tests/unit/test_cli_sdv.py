@@ -73,8 +73,8 @@ def test_a_request_is_followed_and_cancelled(run: Run, fanout: FakeFanout, reque
 
 
 def test_a_request_nobody_made_is_one_line(run: Run, fanout: FakeFanout) -> None:
-    for command in ("request", "cancel"):
-        assert run(command, "nosuch", code=1) == "error: there was no request 'nosuch'\n"
+    assert run("request", "nosuch", code=1) == "error: there was no request 'nosuch'\n"
+    assert json.loads(run("cancel", "nosuch"))["cancelled"] == 0
 
 
 def test_garbage_collection_begins(run: Run, fanout: FakeFanout) -> None:
