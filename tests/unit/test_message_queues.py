@@ -249,3 +249,31 @@ def test_what_expires_behind_an_older_message_is_garbage() -> None:
     node.pass_time(1000)
     stats = node.broker.message_queues.stats("jobs")
     assert (stats.messages, stats.expired) == (1, 1)
+
+
+def test_a_durable_queue_below_the_name_of_a_message_queue_is_meant_by_its_own_name() -> None:
+    node = a_node()
+    node.broker.queues.create("jobs/late", {})
+    create(node)
+    worker = connected(node, "worker")
+    worker.subscribe("$queue/jobs/late", qos=1)
+    pub = connected(node, "pub")
+    publish(node, pub, b"durable", topic="$queue/jobs/late")
+    publish(node, pub, b"message")
+    assert [one.payload for one in deliveries(worker)] == [b"durable"]
+
+
+def test_what_is_too_large_for_one_client_goes_to_another() -> None:
+    node = a_node()
+    create(node, dispatch_strategy="round_robin")
+    small = connected(node, "a-small", maximum_packet_size=100)
+    small.subscribe("$queue/jobs", qos=1)
+    publish(node, connected(node, "pub"), b"x" * 1000)
+    node.pass_time(500)
+    assert not deliveries(small)
+    large = connected(node, "large")
+    large.subscribe("$queue/jobs", qos=1)
+    node.pass_time(500)
+    (packet,) = deliveries(large)
+    answer(node, large, packet)
+    assert host_of(node).machine.depth() == 0

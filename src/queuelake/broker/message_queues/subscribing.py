@@ -45,10 +45,14 @@ class Subscriptions:
             return True
         name, inner = _read(topic_filter)
         queues = self._service.queues
-        if name.startswith("/") or name in self._service.known:
+        if name.startswith("/"):
             return True
         whole = f"{name}/{inner}" if inner else name
-        if queues.exists(whole) or queues.above_with_sublevels(whole) or queues.exists(name):
+        if queues.exists(whole):
+            return False
+        if name in self._service.known:
+            return True
+        if queues.above_with_sublevels(whole) or queues.exists(name):
             return False
         return not queues.settings.auto_create and bool(inner) and NAME.fullmatch(name) is not None
 
