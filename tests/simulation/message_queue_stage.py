@@ -118,6 +118,7 @@ class Stage:
     def check_rows(self) -> None:
         """After everything had its turn, the store has what the machines have, and no more."""
         tables = self.node.store.tables
+        self._check_memory()
         for name in list(self.service.known):
             host = self.host(name)
             lane = host.machine.groups[GROUP].lanes[0]
@@ -136,6 +137,20 @@ class Stage:
             assert sorted(latest) == sorted(live), f"{name}: index {latest}, messages {live}"
             rows = {t.first_of(key) for key in tables[api.CHUNKS] if key.startswith(prefix)}
             assert rows == live, f"{name}: rows {rows}, messages {live}"
+
+    def _check_memory(self) -> None:
+        """Nothing waits to be written, and what is cached is counted."""
+        queues = self.node.broker.queues
+        cached = 0
+        for host in queues.hosts.values():
+            for tail in host.tails:
+                assert not tail.pending
+                assert not tail.storing
+                cached += sum(size for _, _, size in tail.spans)
+            if isinstance(host, MessageQueueHost):
+                assert not host._gone_rows
+                assert not host.machine.freed
+        assert queues.cache.bytes == cached, f"{queues.cache.bytes} counted, {cached} cached"
 
     # The broker
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from queuelake.broker.message_queues.host import MessageQueueHost
+from queuelake.broker.message_queues.latest import LatestValues
 from queuelake.broker.queues.tail import RecordCache, Tail
 from queuelake.engine.groups import GROUP
 from queuelake.mq_settings import MqConfig, MqSettings, config_with
 from queuelake.settings import Queues, Settings
 from queuelake.storage import api
+from queuelake.storage.api import Batch
 from queuelake.storage.chunk import Record
+from queuelake.storage.memory import MemoryStore
 from tests.harness import packets as p
 from tests.simulation.node import Node, Peer
 
@@ -277,3 +280,16 @@ def test_what_is_too_large_for_one_client_goes_to_another() -> None:
     (packet,) = deliveries(large)
     answer(node, large, packet)
     assert host_of(node).machine.depth() == 0
+
+
+def test_many_queues_share_the_memory_for_their_keys() -> None:
+    store = MemoryStore()
+    values = LatestValues(store, 1)
+    for key in range(1_000):
+        values.put(key, key + 1, 10)
+    for queues in (1, 1_000):
+        batch = Batch()
+        values.write(batch, queues)
+        store.commit(batch)
+        assert len(values._known) == (1_000 if queues == 1 else 0)
+    assert values.find(7) == (8, 10)

@@ -212,7 +212,7 @@ class MessageQueueHost(HostedQueue):
             if seq <= self._written:
                 batch.delete_chunk(self.id, 0, seq)
         self._gone_rows = []
-        self._latest.write(batch)
+        self._latest.write(batch, max(1, len(self.known.service.known)))
         tail = self.tails[0]
         if not tail.pending:
             return

@@ -16,6 +16,8 @@ from queuelake.storage import queue_tables as t
 from queuelake.storage.api import Batch, Store
 
 KNOWN_MAX: Final = 50_000  # keys in memory, besides those of one commit
+KNOWN_TOTAL: Final = 200_000  # of all queues together
+KNOWN_MIN: Final = 500  # of each queue, however many there are
 _VALUE: Final = struct.Struct("<QI")
 _NONE: Final = (0, 0)
 
@@ -57,7 +59,8 @@ class LatestValues:
         self._known[key] = _NONE
         self._changed.add(key)
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: Batch, queues: int) -> None:
+        """Of so many queues this is one."""
         known = self._known
         for key in self._changed:
             row = t.latest_key(self._queue_id, key)
@@ -66,7 +69,7 @@ class LatestValues:
                 batch.put(api.LATEST, row, _VALUE.pack(seq, size))
             else:
                 batch.delete(api.LATEST, row)
-        if len(known) > KNOWN_MAX:
+        if len(known) > max(KNOWN_MIN, min(KNOWN_MAX, KNOWN_TOTAL // queues)):
             # All but these are durable by now, and can be read again.
             self._known = {key: known[key] for key in self._changed}
         self._changed = set()
