@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 from queuelake.errors import MalformedPacketError, ProtocolViolationError
 from queuelake.protocol import properties as p
 from queuelake.protocol import reasons
@@ -20,12 +22,14 @@ from queuelake.protocol.properties import read_properties
 from queuelake.protocol.wire import Reader
 
 
-def decode_ack(data: bytes, kind: int, at: int, end: int, version: int) -> Ack:
+def decode_ack(data: bytes, kind: i64, at: i64, end: i64, version: i64) -> Ack:
     """PUBACK, PUBREC, PUBREL, PUBCOMP: two bytes of packet id, in MQTT 5 perhaps a reason."""
     size = end - at
     if size < 2:
         raise MalformedPacketError("acknowledgement ends before its packet identifier")
-    packet_id = data[at] << 8 | data[at + 1]
+    high: i64 = data[at]
+    low: i64 = data[at + 1]
+    packet_id = high << 8 | low
     if packet_id == 0:
         raise ProtocolViolationError("packet identifier 0 in an acknowledgement")
     if size == 2:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from queuelake.errors import MalformedPacketError, PacketTooLargeError, ProtocolViolationError
 from queuelake.protocol import control, packets
 from queuelake.protocol.connect import decode_connect, offered_level
-from queuelake.protocol.packets import Connect, Packet, Pingreq
+from queuelake.protocol.packets import Connect, Packet, Pingreq, Publish
 from queuelake.protocol.publish import decode_publish
 from queuelake.protocol.wire import Reader
 
@@ -40,10 +42,10 @@ class Decoder:
     def __init__(self, packet_size_max: int) -> None:
         self.version: int = 0  # 0 until CONNECT has been read
         self.offered: int = -1  # the level CONNECT named, even when it was refused
-        self._limit: int = packet_size_max
+        self._limit: i64 = packet_size_max
         self._data: bytes = b""
-        self._at: int = 0
-        self._missing: int = 0  # bytes until the packet which begins in `_data` is whole
+        self._at: i64 = 0
+        self._missing: i64 = 0  # bytes until the packet which begins in `_data` is whole
         self._rest: bytearray | None = None  # what came behind `_data`, when two reads were too few
         self._topic: bytes = b""  # of the last PUBLISH, unless it is long
         self._poisoned: bool = False
@@ -81,23 +83,23 @@ class Decoder:
         if self._missing > 0:
             return None
         data = self._data
+        size: i64 = len(data)
         at = self._at
-        available = len(data) - at
-        if available < 2:
+        if size - at < 2:
             self._forget_consumed()
             return None
         self._poisoned = True  # cleared below, on every way out which is not an error
-        head = data[at]
-        length = data[at + 1]
+        head: i64 = data[at]
+        length: i64 = data[at + 1]
         at += 2
         if length >= 0x80:
             length &= 0x7F
-            shift = 7
+            shift: i64 = 7
             while True:
-                if at >= len(data):
+                if at >= size:
                     self._poisoned = False
                     return None
-                byte = data[at]
+                byte: i64 = data[at]
                 at += 1
                 length |= (byte & 0x7F) << shift
                 if byte < 0x80:
@@ -106,16 +108,19 @@ class Decoder:
                 if shift > 21:
                     raise MalformedPacketError("remaining length is longer than four bytes")
         packet: Packet | None = None
-        if self._is_whole(head, at, length):
-            self._at = at + length
-            packet = self._decode(head, at, at + length)
+        end = at + length
+        if self._is_whole(head, end):
+            self._at = end
+            if head >> 4 == packets.PUBLISH:
+                packet = self._decode_publish(head, at, end)
+            else:
+                packet = self._decode(head, at, end)
         self._poisoned = False
         return packet
 
-    def _is_whole(self, head: int, at: int, length: int) -> bool:
+    def _is_whole(self, head: i64, end: i64) -> bool:
         if self.version == 0 and head >> 4 != packets.CONNECT:
             raise ProtocolViolationError(f"first packet is of type {head >> 4}, not CONNECT")
-        end = at + length
         if end - self._at > self._limit:
             raise PacketTooLargeError(
                 f"packet of {end - self._at} bytes is longer than the limit of {self._limit}"
@@ -132,13 +137,16 @@ class Decoder:
             self._data = self._data[self._at :]
             self._at = 0
 
-    def _decode(self, head: int, at: int, end: int) -> Packet:
+    def _decode_publish(self, head: i64, at: i64, end: i64) -> Publish:
+        last_topic = self._topic
+        packet = decode_publish(self._data, head, at, end, self.version, last_topic)
+        topic = packet.topic
+        if topic is not last_topic and len(topic) <= TOPIC_BYTES_KEPT_MAX:
+            self._topic = topic
+        return packet
+
+    def _decode(self, head: i64, at: i64, end: i64) -> Packet:
         kind = head >> 4
-        if kind == packets.PUBLISH:
-            packet = decode_publish(self._data, head, at, end, self.version, self._topic)
-            if len(packet.topic) <= TOPIC_BYTES_KEPT_MAX:
-                self._topic = packet.topic
-            return packet
         if kind == packets.PUBREL or kind == packets.SUBSCRIBE or kind == packets.UNSUBSCRIBE:
             if head & 0x0F != 2:
                 raise MalformedPacketError(f"flags 0x{head & 15:X} in a packet of type {kind}")

@@ -1,13 +1,16 @@
 """MQTT control packets as plain objects: what the decoder makes and the broker reads.
 
 One class for each packet a server receives. All are final native classes with typed slots, because
-some of them are made for every message. Optional MQTT 5 properties have a value which cannot occur
-on the wire (None, or -1 for numbers) when they were absent.
+some of them are made for every message; for those, the memory of the last one is used again.
+Optional MQTT 5 properties have a value which cannot occur on the wire (None, or -1 for numbers)
+when they were absent.
 """
 
 from __future__ import annotations
 
 from typing import Final, final
+
+from mypy_extensions import mypyc_attr
 
 CONNECT: Final = 1
 CONNACK: Final = 2
@@ -29,6 +32,7 @@ V311: Final = 4
 V5: Final = 5
 
 
+@mypyc_attr(acyclic=True)
 class Packet:
     """What every packet has: the number of its type."""
 
@@ -105,6 +109,7 @@ class Connect(Packet):
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Publish(Packet):
     """PUBLISH. `body` is everything behind the packet id: for MQTT 5 the property length, the
     properties (without a topic alias) and the payload, which starts at `payload_at`; for 3.1.1 the
@@ -147,6 +152,7 @@ class Publish(Packet):
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Ack(Packet):
     """PUBACK, PUBREC, PUBREL or PUBCOMP: `kind` tells which."""
 

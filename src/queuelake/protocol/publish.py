@@ -3,9 +3,13 @@
 The properties are checked but not taken apart: they travel on as bytes. Only three of them concern
 the server: the topic alias (cut out, it belongs to one connection), the expiry interval (its place
 is remembered, it is counted down) and the subscription identifier (no client may send it).
+
+Places are `i64`: compiled, they are machine numbers, and reading a byte is one instruction.
 """
 
 from __future__ import annotations
+
+from mypy_extensions import i64
 
 from queuelake.errors import MalformedPacketError, ProtocolViolationError
 from queuelake.protocol import properties as p
@@ -14,7 +18,7 @@ from queuelake.protocol.wire import Reader, check_text, varint
 
 
 def decode_publish(
-    data: bytes, head: int, at: int, end: int, version: int, last_topic: bytes
+    data: bytes, head: i64, at: i64, end: i64, version: i64, last_topic: bytes
 ) -> Publish:
     """Decode one PUBLISH whose first byte was `head` and whose rest is `data[at:end]`.
 
@@ -29,17 +33,21 @@ def decode_publish(
     if at + 2 > end:
         raise MalformedPacketError("PUBLISH ends before its topic")
     start = at + 2
-    at = start + (data[at] << 8 | data[at + 1])
-    if at + (2 if qos else 0) > end:
+    high: i64 = data[at]
+    low: i64 = data[at + 1]
+    at = start + (high << 8 | low)
+    if at > end or (qos and at + 2 > end):
         raise MalformedPacketError("topic reaches behind the end of its PUBLISH")
     topic = data[start:at]
     if topic == last_topic:
         topic = last_topic
     else:
         check_text(data, start, at)
-    packet_id = 0
+    packet_id: i64 = 0
     if qos:
-        packet_id = data[at] << 8 | data[at + 1]
+        high = data[at]
+        low = data[at + 1]
+        packet_id = high << 8 | low
         at += 2
         if packet_id == 0:
             raise ProtocolViolationError("packet identifier 0 in PUBLISH")
@@ -55,15 +63,16 @@ def decode_publish(
         if expiry:
             expiry += length - payload + (3 if expiry < alias_at else 0)
         return Publish(topic, qos, retain, dup, packet_id, body, length, expiry, alias)
-    expiry_at = expiry - at if expiry else 0
-    return Publish(topic, qos, retain, dup, packet_id, data[at:end], payload - at, expiry_at, alias)
+    if expiry:
+        expiry -= at
+    return Publish(topic, qos, retain, dup, packet_id, data[at:end], payload - at, expiry, alias)
 
 
-def _scan(data: bytes, at: int, end: int) -> tuple[int, int, int, int, int]:
+def _scan(data: bytes, at: i64, end: i64) -> tuple[i64, i64, i64, i64, i64]:
     """Check the properties. Where they begin and the payload begins, where the expiry interval
     stands, the topic alias and where it stands; 0: there is none."""
-    if at < end and data[at] < 0x80:
-        length = data[at]
+    length: i64 = data[at] if at < end else 0x80
+    if length < 0x80:
         at += 1
     else:
         reader = Reader(data, at, end)
@@ -73,20 +82,22 @@ def _scan(data: bytes, at: int, end: int) -> tuple[int, int, int, int, int]:
     payload_at = at + length
     if payload_at > end:
         raise MalformedPacketError("properties reach behind the end of their PUBLISH")
-    seen = 0
-    expiry_at = 0
-    alias = 0
-    alias_at = 0
+    seen: i64 = 0
+    expiry_at: i64 = 0
+    alias: i64 = 0
+    alias_at: i64 = 0
     while at < payload_at:
-        number = data[at]
+        number: i64 = data[at]
         if number == p.USER_PROPERTY:  # the only one which is common: no reader for it
             at = _check_string(data, _check_string(data, at + 1, payload_at), payload_at)
             continue
         if number > p.TOPIC_ALIAS:
             raise MalformedPacketError(f"property 0x{number:02X} may not stand in PUBLISH")
-        if seen >> number & 1:
+        bit: i64 = 1
+        bit <<= number  # compiled, `1 << number` would be of 32 bits
+        if seen & bit:
             raise ProtocolViolationError(f"property 0x{number:02X} occurs twice")
-        seen |= 1 << number
+        seen |= bit
         inner = Reader(data, at + 1, payload_at)
         if number == p.MESSAGE_EXPIRY:
             expiry_at = inner.at
@@ -100,12 +111,14 @@ def _scan(data: bytes, at: int, end: int) -> tuple[int, int, int, int, int]:
     return properties_at, payload_at, expiry_at, alias, alias_at
 
 
-def _check_string(data: bytes, at: int, end: int) -> int:
+def _check_string(data: bytes, at: i64, end: i64) -> i64:
     """Check one UTF-8 string; returns where it ends."""
     start = at + 2
     if start > end:
         raise MalformedPacketError("packet ends inside a two-byte integer")
-    stop = start + (data[at] << 8 | data[at + 1])
+    high: i64 = data[at]
+    low: i64 = data[at + 1]
+    stop = start + (high << 8 | low)
     if stop > end:
         raise MalformedPacketError(
             f"field of {stop - start} bytes reaches behind the end of the packet"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from queuelake.errors import MalformedPacketError
 
 ONE_BYTE: Final[list[bytes]] = [bytes((number,)) for number in range(256)]
@@ -88,14 +90,14 @@ class Reader:
             raise MalformedPacketError(f"{self.end - self.at} bytes behind the last field")
 
 
-def check_text(data: bytes, start: int, stop: int) -> None:
+def check_text(data: bytes, start: i64, stop: i64) -> None:
     """As `check_utf8`, for a part of a packet: the usual short text needs no copy."""
     if stop - start > SHORT_TEXT_BYTES_MAX:
         check_utf8(data[start:stop])
         return
-    at = start
+    at: i64 = start
     while at < stop:
-        byte = data[at]
+        byte: i64 = data[at]
         if byte == 0 or byte >= 0x80:
             check_utf8(data[start:stop])
             return
