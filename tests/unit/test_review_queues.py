@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queuelake.broker.deliveries import PACKET_ID_COUNT, PACKET_ID_MIN
+from queuelake.broker.deliveries import PACKET_ID_COUNT, PACKET_ID_MIN, Delivery
 from queuelake.broker.queue_operations import QueueOperations
 from queuelake.broker.redrive import redrive
 from queuelake.engine.settled import Settled
@@ -332,9 +332,11 @@ def test_a_client_with_all_packet_ids_out_is_sent_nothing_more() -> None:
     node.work()
     out = node.session("consumer").deliveries
     assert out is not None
-    (delivery,) = out.inflight.values()
-    for number in range(PACKET_ID_COUNT):
-        out.inflight[PACKET_ID_MIN + number] = delivery
+    first = out.inflight.get(PACKET_ID_MIN)
+    assert first is not None
+    for number in range(1, PACKET_ID_COUNT):
+        other = Delivery(first.consumer, first.record, first.partition, first.attempt, first.qos)
+        out.inflight.put(PACKET_ID_MIN + number, other)
     send(publisher, "$queue/tasks", b"2")
     node.work()  # it looked for a free one for ever
     assert consumer.payloads() == [b"1"]

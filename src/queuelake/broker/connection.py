@@ -86,6 +86,7 @@ class Connection:
         "packet_size_max",
         "peer_ip",
         "peer_port",
+        "permitted",
         "request_problem",
         "runner",
         "seen_ms",
@@ -122,6 +123,7 @@ class Connection:
         self.session: Session | None = None
         self.feed: RetainedFeed | None = None
         self.acl: ClientAcl | None = None
+        self.permitted: bytes = b""  # what it may publish to: the decoder's last topic
         self.username: str | None = None
         self.certificate_user: str | None = None
         self.version: int = 0
@@ -344,6 +346,7 @@ class Connection:
         self._state = ONLINE
         self.session = session
         self.acl = acl
+        self.permitted = b""
         self.keepalive_s = keepalive_s
 
     def wait_for_auth(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import mypyc_attr, trait
+from mypy_extensions import i64, mypyc_attr, trait
 
 from queuelake.protocol.message import PACKET_IDS
 from queuelake.storage.chunk import Record
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PACKET_ID_MIN: Final = 32768
 PACKET_ID_COUNT: Final = 32768
+RING_MIN: Final = 16
 
 
 @trait
@@ -49,7 +50,7 @@ class Consumer:
 class Delivery:
     """One message for one consumer."""
 
-    __slots__ = ("attempt", "consumer", "partition", "qos", "record", "released")
+    __slots__ = ("attempt", "consumer", "packet_id", "partition", "qos", "record", "released")
 
     def __init__(
         self, consumer: Consumer, record: Record, partition: int, attempt: int, qos: int
@@ -60,6 +61,57 @@ class Delivery:
         self.attempt: int = attempt
         self.qos: int = qos
         self.released: bool = False  # QoS 2: PUBREC has come
+        self.packet_id: i64 = 0  # 0: it has not left
+
+
+@final
+class Inflight:
+    """Deliveries by packet id. Ids are given in order and come back nearly so: those which are out
+    have different last bits, so that each has its place in a ring which is as long as need be."""
+
+    __slots__ = ("_count", "_mask", "_ring")
+
+    def __init__(self) -> None:
+        self._count: i64 = 0
+        self._mask: i64 = RING_MIN - 1
+        self._ring: list[Delivery | None] = [None] * RING_MIN
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, packet_id: int) -> Delivery:
+        found = self.get(packet_id)
+        if found is None:
+            raise KeyError(packet_id)
+        return found
+
+    def get(self, packet_id: i64) -> Delivery | None:
+        found = self._ring[packet_id & self._mask]
+        return found if found is not None and found.packet_id == packet_id else None
+
+    def put(self, packet_id: i64, delivery: Delivery) -> None:
+        """`packet_id` is not among them."""
+        while self._ring[packet_id & self._mask] is not None:
+            self._grow()
+        delivery.packet_id = packet_id
+        self._ring[packet_id & self._mask] = delivery
+        self._count += 1
+
+    def remove(self, delivery: Delivery) -> None:
+        place = delivery.packet_id & self._mask
+        assert self._ring[place] is delivery
+        self._ring[place] = None
+        self._count -= 1
+
+    def _grow(self) -> None:
+        assert self._mask + 1 < PACKET_ID_COUNT, "a packet id is given twice"
+        there = self._ring
+        self._mask = 2 * self._mask + 1
+        ring: list[Delivery | None] = [None] * (2 * len(there))
+        for delivery in there:
+            if delivery is not None:
+                ring[delivery.packet_id & self._mask] = delivery
+        self._ring = ring
 
 
 @final
@@ -69,9 +121,9 @@ class Deliveries:
     __slots__ = ("_next_id", "_waiting", "inflight")
 
     def __init__(self) -> None:
-        self._next_id: int = 0
+        self._next_id: i64 = 0
         self._waiting: list[Delivery] = []  # bounded by the prefetch of the consumers
-        self.inflight: dict[int, Delivery] = {}
+        self.inflight: Inflight = Inflight()
 
     def add(self, delivery: Delivery) -> None:
         self._waiting.append(delivery)
@@ -89,6 +141,7 @@ class Deliveries:
         self._waiting = []
         limit = session.packet_size_max
         inflight = self.inflight
+        at_least_once = 0
         for at, delivery in enumerate(waiting):
             if room == 0:
                 self._waiting = waiting[at:] + self._waiting
@@ -101,19 +154,23 @@ class Deliveries:
                 delivery.consumer.undeliverable(delivery, len(frame))
                 continue
             qos = delivery.qos
-            sent[qos] = sent[qos] + 1
+            if qos == 1:
+                at_least_once += 1
+            else:
+                sent[qos] += 1
             out.append(frame)
             if qos == 0:
                 delivery.consumer.acknowledged(delivery, 0)
                 continue
-            inflight[packet_id] = delivery
+            inflight.put(packet_id, delivery)
             room -= 1
+        sent[1] += at_least_once  # once for all: the items of a list are objects
 
-    def _free_id(self) -> int:
+    def _free_id(self) -> i64:
         while True:
             packet_id = PACKET_ID_MIN + self._next_id
-            self._next_id = (self._next_id + 1) % PACKET_ID_COUNT
-            if packet_id not in self.inflight:
+            self._next_id = self._next_id + 1 & PACKET_ID_COUNT - 1
+            if self.inflight.get(packet_id) is None:
                 return packet_id
 
     def forget(self, consumer: Consumer) -> list[Delivery]:
@@ -128,7 +185,7 @@ class Deliveries:
         """PUBACK, or a PUBREC which refuses."""
         delivery = self.inflight.get(packet_id)
         if delivery is not None:
-            del self.inflight[packet_id]
+            self.inflight.remove(delivery)
             delivery.consumer.acknowledged(delivery, reason)
 
     def on_pubrec(self, packet_id: int) -> bool:
@@ -141,5 +198,5 @@ class Deliveries:
     def on_pubcomp(self, packet_id: int) -> None:
         delivery = self.inflight.get(packet_id)
         if delivery is not None and delivery.released:
-            del self.inflight[packet_id]
+            self.inflight.remove(delivery)
             delivery.consumer.acknowledged(delivery, 0)

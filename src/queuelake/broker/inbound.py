@@ -17,6 +17,7 @@ from queuelake.broker.topic_service import LATER, TopicService
 from queuelake.errors import PeerError, ProtocolViolationError
 from queuelake.names import PREFIX as QUEUE_PREFIX
 from queuelake.protocol import encoder, packets, reasons
+from queuelake.protocol.decoder import TOPIC_BYTES_KEPT_MAX
 from queuelake.protocol.message import PACKET_IDS, Message
 from queuelake.protocol.packets import V5, Ack, Publish
 from queuelake.protocol.topics import topic_problem
@@ -46,7 +47,7 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
     if connection.throttle.limited:
         connection.throttle.published(len(packet.body))
     topic = packet.topic
-    if packet.alias or not topic:
+    if packet.alias or len(topic) == 0:
         topic = _resolve_alias(connection, packet)
     if qos == 2 and packet.packet_id in session.inbound:
         # Sent again because our PUBREC was lost: the message is here already, stored or nearly so.
@@ -218,9 +219,13 @@ def _refusal(
         raise PeerError.because(reasons.RECEIVE_MAXIMUM_EXCEEDED, problem)
     acl = connection.acl
     assert acl is not None
-    if acl.open_publish and topic[0] != DOLLAR:
+    if topic is connection.permitted or (acl.open_publish and topic[0] != DOLLAR):
         return 0
-    return 0 if acl.may_publish(topic) else reasons.NOT_AUTHORIZED
+    if not acl.may_publish(topic):
+        return reasons.NOT_AUTHORIZED
+    if len(topic) <= TOPIC_BYTES_KEPT_MAX:
+        connection.permitted = topic
+    return 0
 
 
 def _answer_refused(connection: Connection, packet: Publish, reason: int) -> None:

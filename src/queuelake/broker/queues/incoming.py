@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from queuelake.engine.message import PRIORITY_DEFAULT, PRIORITY_MAX
 from queuelake.errors import RefusedError
 from queuelake.protocol import properties as p
@@ -21,6 +23,7 @@ EXPIRY: Final = b"\x02"
 DELAY_MS_MAX: Final = 10 * 365 * 86_400_000
 DIGITS_MAX: Final = 18
 
+_PARTITION_KEY: Final = 1
 _MESSAGE_ID: Final = 2
 _DELAY_MS: Final = 3
 _DELIVER_AT: Final = 4
@@ -30,14 +33,17 @@ _REASON: Final = 7
 _RESERVED: Final = 8
 
 PARTITION_KEY: Final = b"partition-key"
+MESSAGE_ID: Final = b"message-id"
+GROUP_ID: Final = b"group-id"
 KEY_BYTES_MIN: Final = 5
 KEY_BYTES_MAX: Final = 14
 _MEANINGS: Final = {
-    b"message-id": _MESSAGE_ID,
+    PARTITION_KEY: _PARTITION_KEY,
+    MESSAGE_ID: _MESSAGE_ID,
     b"delay-ms": _DELAY_MS,
     b"deliver-at": _DELIVER_AT,
     b"priority": _PRIORITY,
-    b"group-id": _GROUP_ID,
+    GROUP_ID: _GROUP_ID,
     b"reason": _REASON,
     b"queue": _RESERVED,
     b"partition": _RESERVED,
@@ -118,48 +124,74 @@ def read_incoming(found: Incoming, body: bytes, payload_at: int, expiry_at: int)
     found.forget()
     if payload_at < 2:
         return
-    at = _after_varint(body)
-    start = at
-    kept: list[bytes] = []
-    is_whole = True
+    at: i64 = _after_varint(body)
+    start: i64 = at  # of what travels on and is not in `kept`
+    stop: i64 = payload_at
+    kept: list[bytes] | None = None
     if expiry_at:
-        is_whole = False
         found.expiry_ms = 1000 * Reader(body, expiry_at, payload_at).u32()
-        kept.append(EXPIRY + body[expiry_at : expiry_at + 4])
-    while at < payload_at:
+        kept = [EXPIRY, body[expiry_at : expiry_at + 4]]
+    while at < stop:
+        end: i64
         if body[at] != USER:
             end = skip_property(body, at)
-            if at + 1 == expiry_at:
-                if start < at:
-                    kept.append(body[start:at])
-                start = end
-            at = end
-            continue
-        key_size = body[at + 1] << 8 | body[at + 2]
-        key_end = at + 3 + key_size
-        value_at = key_end + 2
-        end = value_at + (body[key_end] << 8 | body[key_end + 1])
-        if KEY_BYTES_MIN <= key_size <= KEY_BYTES_MAX:
-            key = body[at + 3 : key_end]
-            if key == PARTITION_KEY:  # by far the most common
-                found.key = body[value_at:end]
-            else:
-                meaning = _MEANINGS.get(key, 0)
-                if meaning and _take(found, meaning, body[value_at:end]):
-                    if start < at:
-                        kept.append(body[start:at])
-                    start = end
-                    is_whole = False
+            travels = at + 1 != expiry_at
+        else:
+            value_at = at + 5 + _u16(body, at + 1)
+            end = value_at + _u16(body, value_at - 2)
+            meaning = _meaning(body, at + 3, value_at - 2)
+            travels = meaning == 0 or not _take(found, meaning, body[value_at:end])
+        if not travels:
+            if start < at:
+                if kept is None:
+                    kept = []
+                kept.append(body[start:at])
+            start = end
         at = end
-    if is_whole:
-        found.properties = body[start:payload_at]
-    elif kept or start < payload_at:
-        kept.append(body[start:payload_at])
+    if kept is not None:
+        kept.append(body[start:stop])
         found.properties = b"".join(kept)
+    elif start < stop:
+        found.properties = body[start:stop]
+
+
+def _u16(body: bytes, at: i64) -> i64:
+    high: i64 = body[at]
+    low: i64 = body[at + 1]
+    return high << 8 | low
+
+
+def _meaning(body: bytes, at: i64, end: i64) -> int:
+    """What a user property says whose key is `body[at:end]`; 0: nothing to us."""
+    size = end - at
+    if not KEY_BYTES_MIN <= size <= KEY_BYTES_MAX:
+        return 0
+    # These two come with each message and each settlement.
+    if size == len(PARTITION_KEY) and _is_at(PARTITION_KEY, body, at):
+        return _PARTITION_KEY
+    if size == len(MESSAGE_ID) and _is_at(MESSAGE_ID, body, at):
+        return _MESSAGE_ID
+    if size == len(GROUP_ID) and _is_at(GROUP_ID, body, at):
+        return _GROUP_ID
+    return _MEANINGS.get(body[at:end], 0)
+
+
+def _is_at(key: bytes, body: bytes, at: i64) -> bool:
+    """For short keys, cheaper than to cut them out and compare."""
+    size: i64 = len(key)
+    place: i64 = 0
+    while place < size:
+        if key[place] != body[at + place]:
+            return False
+        place += 1
+    return True
 
 
 def _take(found: Incoming, meaning: int, value: bytes) -> bool:
     """Note what the property says; True: it does not travel on."""
+    if meaning == _PARTITION_KEY:
+        found.key = value
+        return False
     if meaning == _MESSAGE_ID:
         found.message_id = value
         return True

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from queuelake import names
 from queuelake.broker.queues.incoming import DIGITS_MAX, Incoming, read_incoming
 from queuelake.engine import commands as c
@@ -178,15 +180,15 @@ def settle(
         return reasons.IMPLEMENTATION_SPECIFIC_ERROR
     client_id = session.client_id if session is not None else ""
     group = host.group_named(incoming.group_id) if incoming.group_id else _group_of(host, session)
-    place = _place(host, group, incoming.message_id, client_id)
-    if place is None:
+    partition, seq = _place(host, group, incoming.message_id, client_id)
+    if partition < 0:
         queues.problem = "there is no delivery with this message-id"
         return reasons.NO_MATCHING_SUBSCRIBERS
-    outcome = _OUTCOMES[target.operation]
+    outcome = c.ACK if target.operation == names.SETTLE_ACK else _OUTCOMES[target.operation]
     delay_ms = incoming.delay_ms() if outcome == c.NACK else 0
     reason = incoming.reason.decode() if outcome == c.REJECT else ""
     reply = host.apply(
-        c.Settle(group, client_id, place[0], place[1], outcome, delay_ms, reason), now_ms
+        c.Settle(group, client_id, partition, seq, outcome, delay_ms, reason), now_ms
     )
     if reply == reasons.NOT_AUTHORIZED:
         queues.problem = f"this delivery is not in the hands of {client_id!r}"
@@ -208,10 +210,8 @@ def _group_of(host: DurableHost, session: Session | None) -> str:
     return ""
 
 
-def _place(
-    host: DurableHost, group: str, message_id: bytes, client_id: str
-) -> tuple[int, int] | None:
-    """Partition and sequence of a message, from the id it was delivered with."""
+def _place(host: DurableHost, group: str, message_id: bytes, client_id: str) -> tuple[i64, i64]:
+    """Partition and sequence of a message, from the id it was delivered with; -1: there is none."""
     known = host.delivered_ids.find(host.machine.groups.get(group), message_id, client_id)
     if known is not None:
         return known
@@ -219,22 +219,26 @@ def _place(
     seq, at = _digits(message_id, len(message_id))
     partition, end = _digits(message_id, at)
     if at == 0 or end == 0 or partition >= len(host.id_prefixes):
-        return None
+        return -1, 0
+    prefix = host.id_prefixes[partition]
+    if at + 1 == len(prefix) and message_id.startswith(prefix):  # as we write it
+        return partition, seq
     name = message_id[:end]
     if name != host.topic and name != host.topic[len(names.PREFIX) :]:
-        return None
+        return -1, 0
     return partition, seq
 
 
-def _digits(text: bytes, end: int) -> tuple[int, int]:
+def _digits(text: bytes, end: i64) -> tuple[i64, i64]:
     """The number before `end`, and where the colon in front of it stands; 0: there is none."""
-    value = 0
-    scale = 1
+    value: i64 = 0
+    scale: i64 = 1
     at = end - 1
     while at > 0:
-        digit = text[at] - 48
-        if digit == 10:  # a colon
-            return (value, at) if at < end - 1 else (0, 0)
+        digit: i64 = text[at]
+        digit -= 48
+        if digit == 10 and at < end - 1:  # a colon
+            return value, at
         if not 0 <= digit <= 9 or end - at > DIGITS_MAX:
             break
         value += digit * scale
