@@ -55,3 +55,24 @@ def test_a_message_queue_keeps_the_last_state_of_each_machine(broker: BrokerProc
     output = run_example("message_queue.py", str(broker.mqtt_port))
     machines = {f"example/{name}/state is running" for name in ("press", "oven", "saw")}
     assert set(output.splitlines()) == machines
+
+
+def test_a_device_reads_the_last_value_of_each_key_once(broker: BrokerProcess) -> None:
+    port = str(broker.mqtt_port)
+    assert run_example("ecq_producer.py", port).count("wrote ") == 4
+    lines = run_example("ecq_device.py", port).splitlines()
+    values = [line.partition(": ")[2] for line in lines[:-1]]
+    assert values == ["display/language = de", "target = 21 C", "firmware = 2.4"]
+    assert run_example("ecq_device.py", port).splitlines() == ["the mailbox is read"]
+
+
+def test_a_vehicle_gets_what_was_fanned_out_to_it(broker: BrokerProcess) -> None:
+    port = str(broker.mqtt_port)
+    assert run_example("fanout_platform.py", port).count("for 1000 vehicles, on disk") == 2
+    for vin in ("VIN0001", "VIN1000"):
+        assert run_example("fanout_vehicle.py", port, vin).splitlines() == [
+            f"{vin} does task_map_1: roads of spring",
+            f"{vin} does task_map_2: roads of summer",
+            f"{vin} is up to date",
+        ]
+    assert run_example("fanout_vehicle.py", port) == "VIN0001 is up to date\n"
