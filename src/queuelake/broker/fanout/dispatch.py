@@ -45,7 +45,7 @@ HELD_BYTES_PER_READ: Final = 256 * 1024
 class Awake:
     """A vehicle, and what its machine need not know."""
 
-    __slots__ = ("awaits", "digest", "searched", "vehicle", "vin")
+    __slots__ = ("awaits", "digest", "goes_back", "searched", "vehicle", "vin")
 
     def __init__(self, vin: str, policy: f.FanoutPolicy) -> None:
         self.vin: str = vin
@@ -53,6 +53,7 @@ class Awake:
         self.vehicle: f.Vehicle = f.Vehicle(policy)
         self.searched: bool = False  # whether its session was asked
         self.awaits: set[bytes] = set()  # data of rows which were passed over
+        self.goes_back: bool = False  # some of it has come
 
 
 @final
@@ -169,7 +170,9 @@ class Dispatcher:
     def arrived(self, data: bytes) -> None:
         """There is data now which may have been missing."""
         for vin in self._missing.pop(data, set()):
-            self.awake[vin].awaits.discard(data)
+            awake = self.awake[vin]
+            awake.awaits.discard(data)
+            awake.goes_back = True
             self._want(vin, f.DATA)
 
     def tick(self, now_ms: int) -> None:
@@ -242,7 +245,8 @@ class Dispatcher:
             if held is not None:
                 return f.Offer(held, effect.cause, True)
         too_old_ms = now_ms - self.retention_ms
-        after = effect.after
+        after = effect.after if not awake.goes_back else b""
+        awake.goes_back = False
         limit, looked = 1, 0
         while looked < ROWS_PER_ATTEMPT_MAX:
             rows = self._register.rows_after(awake.digest, after, limit)

@@ -98,6 +98,7 @@ class Storing:
         "_runner",
         "_want",
         "pending_max",
+        "rows_per_slice",
         "same_request",
     )
 
@@ -120,6 +121,7 @@ class Storing:
         self._want: Callable[[str, int], None] = want
         self._line: deque[Job] = deque()
         self._job: Job | None = None
+        self.rows_per_slice: int = ROWS_PER_SLICE
         self.same_request: int = APPEND
         self.pending_max: int = 0
 
@@ -162,7 +164,7 @@ class Storing:
 
     def _put_slice(self, job: Job) -> None:
         ignores = self.same_request == IGNORE
-        vins = job.vins[job.at : job.at + ROWS_PER_SLICE]
+        vins = job.vins[job.at : job.at + self.rows_per_slice]
         head = t.row_value_head(job.request_id, job.data_id)
         stamp = t.time_key(job.ts_ms) + job.request
         rows: list[tuple[bytes, bytes]] = []
