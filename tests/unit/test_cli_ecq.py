@@ -132,6 +132,10 @@ def test_what_the_broker_refuses_is_one_line(
     assert refusal == "error: client 'w' cannot own a mailbox\n"
 
 
+def test_a_name_which_is_no_text_is_one_line(run: Run, mailboxes: FakeMailboxes) -> None:
+    assert run("inspect", "\udcff", code=1) == "error: '\\udcff' is not UTF-8\n"
+
+
 @pytest.mark.parametrize("command", ["status", "inspect c1", "gc", "show-config", "rewind c1"])
 @pytest.mark.parametrize("family", ["ecq", "sdv"])
 def test_without_a_broker_there_is_one_line(

@@ -15,6 +15,7 @@ import typer
 
 from queuelake.cli.configuration import toml_lines
 from queuelake.cli.options import read_settings
+from queuelake.errors import RefusedError
 
 TIMEOUT_S = 60.0
 
@@ -44,10 +45,14 @@ class Asker:
         Raises:
             BrokerDownError: no broker runs on this data directory.
             AnswerError: the broker said no.
+            RefusedError: an argument is no UTF-8 text, so it can name nothing.
         """
         from queuelake.control import call
 
-        return call(self._data_dir, operation, arguments, TIMEOUT_S)
+        try:
+            return call(self._data_dir, operation, arguments, TIMEOUT_S)
+        except UnicodeEncodeError as error:
+            raise RefusedError(f"{error.object!r} is not UTF-8") from error
 
 
 def print_json(answer: object) -> None:
