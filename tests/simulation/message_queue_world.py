@@ -235,16 +235,19 @@ class MessageQueueWorld(Stage):
         """An orderly end: what the queues hold is what they held."""
         self._all_leave()
         self.rest()
-        before = self._depths()
+        before, settings = self._depths(), self._settings()
         self.start_again()
         self._all_are_gone()
         after = self._depths()
-        assert before.keys() == after.keys()
+        assert self._settings() == settings
         for name, (count, size) in before.items():
             is_same = after[name] == (count, size)
             if after[name][0] < count:  # something expired
                 is_same = after[name][1] <= size
             assert is_same, f"step {self.steps}: {name} had {before[name]}, then {after[name]}"
+
+    def _settings(self) -> tuple[MqConfig, list[MqSettings | None]]:
+        return self.service.config, [self.service.find(name) for name in self.service.names()]
 
     def _depths(self) -> dict[str, tuple[int, int]]:
         machines = {name: self.host(name).machine for name in self.service.known}
