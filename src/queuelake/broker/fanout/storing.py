@@ -145,14 +145,14 @@ class Storing:
         return any([job.data_id == data_id for job in self._line])
 
     def act(self, now_ms: int) -> None:
-        """One slice; there is one of them in a commit."""
+        """One slice; the next one is put when it is durable."""
         if self._job is None and self._line:
             self._job = self._line.popleft()
         job = self._job
         if job is None:
             return
         if job.stage == PUTTING:
-            if not job.is_last and job.group != self._runner.number:
+            if not job.is_last and job.group == 0:
                 self._put_slice(job)
             return
         if job.stage == DROPPING:
