@@ -69,6 +69,8 @@ def offer(state: QueueState, in_bulk: bool, effects: list[Effect]) -> None:
     if not lane.returns and not lane.aside_count and lane.next > state.partitions[0].last:
         return
     policy = state.policy
+    if len(lane.held) >= policy.unacked_max:
+        return
     chooser = Chooser(policy.strategy, group.order, state.dice, group.turn)
     if not chooser.free or (in_bulk and _waits(chooser.free)):
         return
@@ -95,7 +97,7 @@ def _waits(free: list[Consumer]) -> bool:
 class _Offer:
     """The decisions of one dispatch."""
 
-    __slots__ = ("_effects", "_group", "_lane", "_left", "_state")
+    __slots__ = ("_effects", "_group", "_lane", "_left", "_room", "_state")
 
     def __init__(self, state: QueueState, group: Group, lane: Lane, effects: list[Effect]) -> None:
         self._state: QueueState = state
@@ -103,6 +105,7 @@ class _Offer:
         self._lane: Lane = lane
         self._effects: list[Effect] = effects
         self._left: int = DELIVERIES_MAX  # how many more messages may be looked at
+        self._room: int = state.policy.unacked_max - len(lane.held)
 
     # Any consumer with room
 
@@ -190,6 +193,8 @@ class _Offer:
 
     def _may_go_on(self) -> bool:
         """Other queues want their turn."""
+        if self._room <= 0:
+            return False
         self._left -= 1
         if self._left < 0:
             self._state.more = True
@@ -244,6 +249,7 @@ class _Offer:
         """The consumer has it; whoever chose it counted that already."""
         state, lane = self._state, self._lane
         came_back = len(lane.tallies) > 0 and entry.seq in lane.tallies
+        self._room -= 1
         attempt = lane.hand_out(entry, consumer, state.now_ms, state.policy.delivery_timeout_ms)
         state.counters.delivered += 1
         state.counters.redelivered += 1 if came_back else 0

@@ -35,6 +35,7 @@ RULE_SETS_MAX: Final = 1024
 
 ECQ_PREFIX: Final = b"$ECQ/"
 QUEUE_PREFIX: Final = b"$queue/"
+MQ_PREFIX: Final = b"$q/"
 CONFIG_SUFFIX: Final = b"/$config"
 
 # Only rules about `$ECQ/` may hold placeholders here, and those about subscriptions: decisions on
@@ -167,7 +168,12 @@ class ClientAcl:
             filter = split_shared(filter)[1]
         if not filter:
             return False
-        return self._rules.may_subscribe(filter, self._client_id, self._username)
+        rules = self._rules
+        if filter.startswith(MQ_PREFIX):  # what comes out of the queue are messages of its topics
+            inner = filter[len(MQ_PREFIX) :]
+            if not inner or not rules.may_subscribe(inner, self._client_id, self._username):
+                return False
+        return rules.may_subscribe(filter, self._client_id, self._username)
 
 
 @final

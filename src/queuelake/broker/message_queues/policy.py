@@ -29,6 +29,7 @@ def policy_of(settings: MqSettings, config: MqConfig) -> Policy:
     policy.strategy = STRATEGIES[settings.dispatch_strategy]
     policy.redispatch_ms = settings.redispatch_interval_ms
     policy.prefetch = settings.local_max_inflight
+    policy.unacked_max = settings.stream_max_unacked
     policy.count_max = settings.count_max
     policy.bytes_max = settings.bytes_max
     policy.delivery_timeout_ms = settings.ack_timeout_ms

@@ -60,7 +60,7 @@ class Subscriptions:
         """Attach to a queue, or wait for it; returns the granted QoS.
 
         Raises:
-            RefusedError: message queues are off, or not for MQTT 3.1.1.
+            RefusedError: message queues are off, or not for MQTT 3.1.1, or it names no filter.
         """
         config = self._service.config
         session = subscription.session
@@ -69,6 +69,9 @@ class Subscriptions:
         if session.version != V5 and not config.allow_v3:
             problem = "a message queue needs MQTT 5: mq.allow_v3 is off"
             raise RefusedError.because(reasons.UNSPECIFIED_ERROR, problem)
+        if _read(subscription.topic_filter)[0] == "/":
+            problem = f"{subscription.topic_filter.decode()!r} lacks the filter of its queue"
+            raise RefusedError.because(reasons.TOPIC_FILTER_INVALID, problem)
         self.wait(subscription)
         self._try_to_attach(subscription)
         return min(subscription.qos, 1)
@@ -142,6 +145,8 @@ class Subscriptions:
         service = self._service
         if not inner or service.queues.is_taken(name):
             return None
+        if not name.startswith("/") and service.queues.settings.auto_create:
+            return None  # such a name is one of a durable queue, when it is new
         settings = auto_created(service.config, name, inner)
         if settings is None:
             return None

@@ -73,6 +73,7 @@ class Policy:
         "sublevels",
         "total_timeout_ms",
         "ttl_ms",
+        "unacked_max",
     )
 
     def __init__(self) -> None:
@@ -111,6 +112,7 @@ class Policy:
         self.is_last_value: bool = False
         self.strategy: int = RANDOM
         self.redispatch_ms: int = 100
+        self.unacked_max: int = UNLIMITED  # of all consumers together
         self.count_max: int = 0
         self.bytes_max: int = 0  # payloads of what is there
 
