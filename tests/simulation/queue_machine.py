@@ -346,7 +346,9 @@ class World:
                 self.store.tables["messages"].pop(key, None)
 
     def _crash(self) -> None:
-        self.queue = rebuild(self.store, self.policy, self.now_ms)
+        queue = rebuild(self.store, self.policy, self.now_ms)
+        assert isinstance(queue, DurableQueue)
+        self.queue = queue
         self._narrow_windows()
         self.messages = {
             (key[0], key[1]): entry_of(row) for key, row in self.store.tables["messages"].items()
