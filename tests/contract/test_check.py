@@ -36,6 +36,7 @@ def one_of_everything() -> Batch:
     batch.put(api.SETTLED, everybody, b"\1")
     batch.put(api.TALLIES, queue_tables.tally_key(Q, 1, 0, 1), queue_tables.tally(1, 0, 5))
     batch.put(api.DEDUPE, queue_tables.dedupe_key(Q, 100, 1), b"h" * 32)
+    batch.put(api.LATEST, queue_tables.latest_key(Q, 7), queue_tables.latest_value(4, 9))
     return batch
 
 
@@ -105,7 +106,8 @@ def test_a_broken_delayed_message_is_found(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "table", [api.QUEUES, api.PARTITIONS, api.GROUPS, api.LANES, api.TALLIES, api.DEDUPE]
+    "table",
+    [api.QUEUES, api.PARTITIONS, api.GROUPS, api.LANES, api.TALLIES, api.DEDUPE, api.LATEST],
 )
 def test_values_which_cannot_be_read_are_found(store: Store, table: int) -> None:
     batch = one_of_everything()

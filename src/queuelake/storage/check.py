@@ -60,6 +60,7 @@ def _check_values(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
         (api.LANES, queue_tables.read_lane_state),
         (api.TALLIES, queue_tables.read_tally),
         (api.DEDUPE, queue_tables.read_hashes),
+        (api.LATEST, queue_tables.read_latest),
         (api.SDV_DATA, sdv_tables.read_data),
         (api.SDV_META, sdv_tables.read_meta),
         (api.SDV_REQUESTS, sdv_tables.read_progress),

@@ -15,7 +15,7 @@ messages were deleted.
     TALLIES     queue, group, partition, sequence  -> attempts, due, first
     DEDUPE      queue, until, number               -> hashes of 16 bytes
     DELAYED     queue, due, number, piece          -> partition, chunk of one record
-    LATEST      queue, hash of a key               -> sequence
+    LATEST      queue, hash of a key               -> sequence, bytes
     DOOMED      queue                              -> (nothing)
 """
 
@@ -80,6 +80,7 @@ _DEDUPE: Final = struct.Struct(">QQI")
 _PARTITION_STATE: Final = struct.Struct("<QQQ")
 _LANE_STATE: Final = struct.Struct("<QQ")
 _TALLY: Final = struct.Struct("<IQQ")
+_LATEST: Final = struct.Struct("<QI")
 
 
 def queue_key(queue_id: int) -> bytes:
@@ -117,6 +118,16 @@ def dedupe_key(queue_id: int, until_ms: int, number: int) -> bytes:
 def latest_key(queue_id: int, key: int) -> bytes:
     """`key`: a hash of 128 bits."""
     return _QUEUE.pack(queue_id) + key.to_bytes(KEY_HASH_BYTES, "big")
+
+
+def latest_value(seq: int, size: int) -> bytes:
+    """The last message of a key: its sequence and the bytes of its payload."""
+    return _LATEST.pack(seq, size)
+
+
+def read_latest(value: bytes) -> tuple[int, int]:
+    seq, size = _LATEST.unpack(value)
+    return seq, size
 
 
 def partition_state(low: int, last: int, size: int) -> bytes:

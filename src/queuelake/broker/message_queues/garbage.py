@@ -12,7 +12,6 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
-from queuelake.broker.message_queues.latest import sequence_of
 from queuelake.broker.queues.expiring import Sweep
 from queuelake.engine.groups import GROUP
 from queuelake.storage import api
@@ -94,8 +93,8 @@ def _forget_gone_keys(host: MessageQueueHost) -> Iterator[int]:
                     break
         settled = host.machine.groups[GROUP].lanes[0].settled
         for key, value in rows:
-            if sequence_of(value) in settled:
-                host.forget_key(int.from_bytes(key[8:], "big"), sequence_of(value))
+            if t.read_latest(value)[0] in settled:
+                host.forget_key(int.from_bytes(key[8:], "big"), t.read_latest(value)[0])
         if len(rows) < ROWS_PER_SLICE:
             return
         start = rows[-1][0] + b"\0"

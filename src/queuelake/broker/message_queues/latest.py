@@ -8,7 +8,6 @@ in the same command. So whatever leaves takes its key along, without a look at w
 from __future__ import annotations
 
 import hashlib
-import struct
 from typing import Final, final
 
 from queuelake.storage import api
@@ -18,7 +17,6 @@ from queuelake.storage.api import Batch, Store
 KNOWN_MAX: Final = 50_000  # keys in memory, besides those of one commit
 KNOWN_TOTAL: Final = 200_000  # of all queues together
 KNOWN_MIN: Final = 500  # of each queue, however many there are
-_VALUE: Final = struct.Struct("<QI")
 _NONE: Final = (0, 0)
 
 
@@ -46,7 +44,7 @@ class LatestValues:
         if found is None:
             with self._store.view() as view:
                 value = view.get(api.LATEST, t.latest_key(self._queue_id, key))
-            found = _read(value) if value is not None else _NONE
+            found = t.read_latest(value) if value is not None else _NONE
             self._known[key] = found
         return found
 
@@ -66,7 +64,7 @@ class LatestValues:
             row = t.latest_key(self._queue_id, key)
             seq, size = known[key]
             if seq:
-                batch.put(api.LATEST, row, _VALUE.pack(seq, size))
+                batch.put(api.LATEST, row, t.latest_value(seq, size))
             else:
                 batch.delete(api.LATEST, row)
         if len(known) > max(KNOWN_MIN, min(KNOWN_MAX, KNOWN_TOTAL // queues)):
@@ -78,13 +76,3 @@ class LatestValues:
         """The store is what counts."""
         self._known = {}
         self._changed = set()
-
-
-def _read(value: bytes) -> tuple[int, int]:
-    seq, size = _VALUE.unpack(value)
-    return seq, size
-
-
-def sequence_of(value: bytes) -> int:
-    """Of a row of LATEST."""
-    return _read(value)[0]
