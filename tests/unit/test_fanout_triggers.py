@@ -175,6 +175,7 @@ def test_two_triggers_at_once_keep_their_order() -> None:
 def test_a_large_trigger_is_seen_when_its_last_row_is_durable() -> None:
     """S2, S5, S8."""
     node = FanoutNode()
+    node.fanout.storing.rows_per_slice = 2_000
     vehicle = node.vehicle("V0")
     node.data("d", b"1")
     platform = node.platform()
@@ -197,6 +198,7 @@ def test_a_large_trigger_is_seen_when_its_last_row_is_durable() -> None:
 def test_a_crash_in_the_middle_of_a_trigger_leaves_nothing_of_it() -> None:
     """T15."""
     node = FanoutNode()
+    node.fanout.storing.rows_per_slice = 2_000
     platform = node.platform()
     vins = [f"V{number}" for number in range(10_000)]
     platform.publish("$SDV-FANOUT/trigger", trigger_json(vins, "task_a_1", "d"), 1, 77)
@@ -218,11 +220,33 @@ def test_a_crash_in_the_middle_of_a_trigger_leaves_nothing_of_it() -> None:
     node.check()
 
 
+def test_others_have_a_commit_of_their_own_between_two_slices() -> None:
+    node = FanoutNode()
+    node.fanout.storing.rows_per_slice = 2
+    node.client("keeper").subscribe("kept", qos=1)
+    other = node.client("other")
+    platform = node.platform()
+    vins = [f"V{number}" for number in range(6)]
+    platform.publish("$SDV-FANOUT/trigger", trigger_json(vins, "task_a_1", "d"), 1, 77)
+    seen = []
+    for number in range(1, 7):
+        node.loop.run_until_idle()
+        seen.append(node.rows())
+        if number < 5:
+            other.publish("kept", b"1", 1, number)
+        node.committer.commit()
+    node.work()
+    assert seen == [0, 2, 2, 4, 4, 6]
+    assert [one.packet_id for one in platform.take_all()] == [77]
+    assert [one.packet_id for one in other.take_all()] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("fails_at", [0, 1, 4])
 def test_a_failed_commit_disconnects_the_publisher(version: int, fails_at: int) -> None:
     """S4."""
     node = FanoutNode()
+    node.fanout.storing.rows_per_slice = 2_000
     node.data("d", b"1")
     platform = node.client("p", version)
     vins = [f"V{number}" for number in range(10_000)]

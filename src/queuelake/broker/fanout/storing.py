@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
     from queuelake.broker.participant import Participant
 
-ROWS_PER_SLICE: Final = 2_000
+ROWS_PER_SLICE: Final = 500
 VEHICLES_PER_SLICE: Final = 5_000
 DROPS_PER_SLICE: Final = 500
 ALL: Final = 1_000_000  # rows of one vehicle
@@ -56,7 +56,9 @@ class Job:
         "connection",
         "count",
         "data_id",
+        "gave_way_at",
         "group",
+        "is_giving_way",
         "is_last",
         "request",
         "request_id",
@@ -80,6 +82,8 @@ class Job:
         self.count: int = 0  # rows
         self.size: int = 0
         self.is_last: bool = False  # no slice is left to be put
+        self.is_giving_way: bool = False
+        self.gave_way_at: int = -1  # so it does once for each slice
         self.stage: int = PUTTING
 
 
@@ -152,7 +156,7 @@ class Storing:
         if job is None:
             return
         if job.stage == PUTTING:
-            if not job.is_last and job.group == 0:
+            if not job.is_last and job.group == 0 and not self._gives_way(job):
                 self._put_slice(job)
             return
         if job.stage == DROPPING:
@@ -161,6 +165,18 @@ class Storing:
             self._call(job)
         if self._job is not None or self._line:
             self._runner.want_turn(self._participant)
+
+    def _gives_way(self, job: Job) -> bool:
+        """Others who wait for an answer get a commit of their own between two slices."""
+        if not job.is_giving_way and job.gave_way_at != job.at and self._runner.group.answers:
+            job.is_giving_way = True
+            job.gave_way_at = job.at
+            self._runner.after_durable(lambda: self._go_on(job))
+        return job.is_giving_way
+
+    def _go_on(self, job: Job) -> None:
+        job.is_giving_way = False
+        self._runner.want_turn(self._participant)
 
     def _put_slice(self, job: Job) -> None:
         ignores = self.same_request == IGNORE
