@@ -191,6 +191,10 @@ class WriteTransaction(ReadTransaction, Protocol):
         """Tells whether it was there."""
         ...
 
+    def delete_below(self, table: int, prefixes: list[bytes]) -> list[bytes]:
+        """Delete every row whose key begins with one of these, sorted; returns their keys."""
+        ...
+
 
 class View(Protocol):
     """A context manager around a read transaction."""

@@ -32,7 +32,6 @@ from queuelake.storage.chunk import Record
 DIGEST_BYTES: Final = 16
 HIGH_WATER: Final = b"ecq_next"  # in META: no owner whose rows were dropped came this far
 
-_PAST_ENTRIES: Final = b"\xff" * 17  # behind every sequence and time
 _STATE: Final = struct.Struct(">QQ")
 _PLACE: Final = struct.Struct(">QQ")
 _INDEX: Final = struct.Struct(">QQI")
@@ -87,12 +86,10 @@ def delete_entry(batch: Batch, owner: bytes, row: IndexRow) -> None:
 
 def replace_entries(transaction: WriteTransaction, batch: Batch) -> None:
     """Delete the entries of keys which this batch writes anew, before it does."""
-    batch.replaced = 0
-    for prefix in sorted(batch.replaces):  # neighbours share pages
-        for key in list(transaction.scan_keys(ECQ_PAYLOAD, prefix, prefix + _PAST_ENTRIES)):
-            transaction.delete(ECQ_PAYLOAD, key)
-            transaction.delete(ECQ_INDEX, prefix[:DIGEST_BYTES] + key[32:40])
-            batch.replaced += 1
+    former = transaction.delete_below(ECQ_PAYLOAD, sorted(batch.replaces))
+    for key in former:
+        transaction.delete(ECQ_INDEX, key[:DIGEST_BYTES] + key[32:40])
+    batch.replaced = len(former)
 
 
 def put_seqno(batch: Batch, owner: bytes, next_seq: int, ts_ms: int, name: bytes) -> None:

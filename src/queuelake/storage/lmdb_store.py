@@ -275,6 +275,19 @@ class _LmdbTransaction:
                     return
                 yield key
 
+    def delete_below(self, table: int, prefixes: list[bytes]) -> list[bytes]:
+        removed: list[bytes] = []
+        with self._transaction.cursor(db=self._tables[table]) as cursor:
+            for prefix in prefixes:
+                is_there = cursor.set_range(prefix)
+                while is_there:
+                    key = cast("bytes", cursor.key())
+                    if not key.startswith(prefix):
+                        break
+                    removed.append(key)
+                    is_there = cursor.delete()  # it stands on the next one then
+        return removed
+
     def count(self, table: int) -> int:
         return int(self._transaction.stat(self._tables[table])["entries"])
 

@@ -87,3 +87,15 @@ class MemoryView:
 
     def delete(self, table: int, key: bytes) -> bool:
         return self._tables[table].pop(key, None) is not None
+
+    def delete_below(self, table: int, prefixes: list[bytes]) -> list[bytes]:
+        keys = sorted(self._tables[table]) if prefixes else []
+        found: list[bytes] = []
+        for prefix in prefixes:
+            at = bisect_left(keys, prefix)
+            while at < len(keys) and keys[at].startswith(prefix):
+                found.append(keys[at])
+                at += 1
+        for key in found:
+            del self._tables[table][key]
+        return found
