@@ -117,6 +117,9 @@ def hot_extensions() -> list[Extension]:
         multi_file=False,
         group_name="queuelake",
     )
+    for extension in extensions:
+        # Calls between our own functions need not go through the linker's table.
+        extension.extra_compile_args = [*extension.extra_compile_args, "-fvisibility=hidden"]
     return extensions
 
 

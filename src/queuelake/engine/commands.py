@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from queuelake.engine.machine import Command
 from queuelake.engine.message import Entry
 from queuelake.engine.policy.settings import Policy
@@ -25,6 +27,7 @@ DUE: Final = 2  # accepted with a delay which is over
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Enqueue(Command):
     """Append a message; the machine gives it its sequence."""
 
@@ -110,6 +113,7 @@ class Leave(Command):
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Settle(Command):
     """The outcome of one delivery."""
 

@@ -46,7 +46,7 @@ class Subscriptions:
         name, inner = _read(topic_filter)
         queues = self._service.queues
         if name.startswith("/"):
-            return True
+            return name in self._service.known
         whole = f"{name}/{inner}" if inner else name
         if queues.exists(whole):
             return False
