@@ -55,8 +55,9 @@ def rows(node: Node) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_write_which_waited_too_long_is_refused_and_leaves_no_gap(qos: int) -> None:
-    node = node_with(write_timeout="5s")
+@pytest.mark.parametrize("success", [0, 0x10])
+def test_a_write_which_waited_too_long_is_refused_and_leaves_no_gap(qos: int, success: int) -> None:
+    node = node_with(write_timeout="5s", puback_no_match=success == 0x10)
     writer = node.client("writer")
     writer.publish("$ECQ/w/o/a", b"1", qos, 1)
     node.loop.run_until_idle()  # its commit has begun
@@ -66,7 +67,7 @@ def test_a_write_which_waited_too_long_is_refused_and_leaves_no_gap(qos: int) ->
     writer.publish("$ECQ/w/o/c", b"3", qos, 4)
     node.work()
     answers = {one.packet_id: one.reason_code for one in writer.take_all()}
-    assert answers == {1: 0, 2: 0x80, 3: 0x10, 4: 0}
+    assert answers == {1: success, 2: 0x80, 3: 0x10, 4: success}
     got = deliveries(reader(node))
     assert [one.payload for one in got] == [b"1", b"3"]
     assert node.broker.mailboxes.inspect("o").queue == "[1,2]"
@@ -283,6 +284,30 @@ def test_a_batch_is_smaller_than_what_the_client_takes_at_once() -> None:
     owner.take()
     owner.subscribe("$ECQ/o/#", qos=1)
     assert len(deliveries(owner)) == 2
+
+
+def test_what_is_changed_at_run_time_counts_for_owners_which_are_there() -> None:
+    node = node_with(max_keys_per_queue=1)
+    writer, owner = node.client("writer"), reader(node)
+    mailboxes = node.broker.mailboxes
+    changes: list[dict[str, object]] = [{"max_keys_per_queue": 0}, {"max_keys_per_queue": 3}]
+    assert write(node, writer, "a") == 0
+    mailboxes.configure(read_config(mailboxes.config, changes[0]))
+    assert [write(node, writer, key) for key in "bc"] == [0, 0]
+    mailboxes.configure(read_config(mailboxes.config, changes[1]))
+    assert write(node, writer, "d") == 0x97
+    mailboxes.configure(read_config(mailboxes.config, {"reader_batch_size": 1}))
+    acknowledge(node, owner, deliveries(owner))
+    assert len(deliveries(owner)) == 1
+
+
+def test_a_rewind_of_what_was_never_written_leaves_nothing_behind() -> None:
+    node = Node()
+    owner = reader(node)
+    owner.publish("$ECQ/o/$rewind", b'{"seqno": 1}', 1, 1)
+    node.work()
+    assert owner.take().reason_code == 0
+    assert rows(node) == (0, 0, 0, 0)
 
 
 # Words

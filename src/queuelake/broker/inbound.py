@@ -278,22 +278,20 @@ def refuse_unstored(connection: Connection, answer: bytes) -> bool:
 
 def refuse_held(connection: Connection, session: Session, packet_id: int, problem: str) -> None:
     """A publish whose answer waits for the group being collected was taken out of that group."""
-    if packet_id == 0:
-        return
-    session.inbound.discard(packet_id)  # sent again, it is a new message
-    if connection.version != V5:
-        connection.close(reasons.UNSPECIFIED_ERROR, problem)
-        return
     name = PACKET_IDS[packet_id]
-    words = problem if connection.request_problem else ""
     held = connection.held()
     for at, answer in enumerate(held):
-        if answer[:4] in (encoder.PUBACK_HEAD + name, encoder.PUBREC_HEAD + name):
-            refusal = _refused(
-                connection, answer[0] >> 4, packet_id, reasons.UNSPECIFIED_ERROR, words
-            )
-            held[at : at + 1] = [PROMISES_NOTHING, refusal]
+        kind = answer[0] >> 4 if answer else 0
+        if answer[2:4] != name or (kind != packets.PUBACK and kind != packets.PUBREC):
+            continue
+        session.inbound.discard(packet_id)  # sent again, it is a new message
+        if connection.version != V5:
+            connection.close(reasons.UNSPECIFIED_ERROR, problem)
             return
+        words = problem if connection.request_problem else ""
+        refusal = _refused(connection, kind, packet_id, reasons.UNSPECIFIED_ERROR, words)
+        held[at : at + 1] = [PROMISES_NOTHING, refusal]
+        return
 
 
 def _resolve_alias(connection: Connection, packet: Publish) -> bytes:

@@ -102,11 +102,9 @@ class MailboxAdministration:
         """
         mailboxes = self._mailboxes
         name = _name(owner)
-        last = mailboxes.writes.last_seq(name)
-        with mailboxes.store.view() as view:
-            if view.get(api.ECQ_SEQNO, t.digest(name)) is None:
-                raise NotFoundError(f"there is no mailbox of {owner!r}")
-        acked = target(mailboxes.store, name, body, last)
+        if not mailboxes.writes.exists(name):
+            raise NotFoundError(f"there is no mailbox of {owner!r}")
+        acked = target(mailboxes.store, name, body, mailboxes.writes.last_seq(name))
         mailboxes.rewind_to(name, acked)
         return acked
 

@@ -11,9 +11,9 @@ there is something for it got lost.
 
 from __future__ import annotations
 
+import heapq
 import logging
 from asyncio import AbstractEventLoop
-from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.engine.kinds.ecq import ABSENT, IDLE
@@ -149,26 +149,27 @@ class Polling:
     def __init__(self, mailboxes: Mailboxes, timers: TimerWheel) -> None:
         self._mailboxes = mailboxes
         self._timers = timers
-        self._waiting: deque[Reader] = deque()  # roughly in the order in which they are due
+        self._due: list[tuple[int, int, Reader]] = []  # heap: when to look, who came first
+        self._number = 0
 
     def start(self) -> None:
         self._turn(self._mailboxes.queues.clock.now_ms())
 
     def watch(self, reader: Reader) -> None:
-        self._waiting.append(reader)
+        self._number += 1
+        heapq.heappush(self._due, (reader.active_ms + POLL_AFTER_MS, self._number, reader))
 
     def _turn(self, now_ms: int) -> None:
-        waiting = self._waiting
         left = POLLS_PER_TURN_MAX
-        while waiting and left and waiting[0].watched_ms + POLL_AFTER_MS <= now_ms:
+        while self._due and left and self._due[0][0] <= now_ms:
             left -= 1
-            reader = waiting.popleft()
-            if reader.machine.phase == ABSENT:
+            reader = heapq.heappop(self._due)[2]
+            phase = reader.machine.phase
+            if phase == ABSENT:
                 continue
-            reader.watched_ms = max(reader.active_ms, reader.watched_ms)
             if now_ms - reader.active_ms >= POLL_AFTER_MS:
-                reader.watched_ms = now_ms
-                if reader.machine.phase == IDLE:
+                reader.active_ms = now_ms
+                if phase == IDLE:
                     self._mailboxes.look(reader, now_ms)
-            waiting.append(reader)
+            self.watch(reader)
         self._timers.arm(now_ms + 1, self._turn)

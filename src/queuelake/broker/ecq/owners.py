@@ -88,6 +88,11 @@ class Owners:
         self._recent.pop(name, None)
         self._former.pop(name, None)
 
+    def forget_sizes(self) -> None:
+        for generation in (self._recent, self._former):
+            for owner in generation.values():
+                owner.sizes = None
+
     def clear(self) -> None:
         self._recent = {}
         self._former = {}

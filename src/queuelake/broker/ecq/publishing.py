@@ -35,6 +35,7 @@ class MailboxTopics(TopicService):
     def use(self, config: EcqConfig) -> None:
         self._keys_max: int = config.max_keys_per_queue
         self._bytes_max: int = config.max_bytes_per_queue
+        self._mailboxes.writes.forget_all_sizes()
         self._success: int = reasons.NO_MATCHING_SUBSCRIBERS if config.puback_no_match else 0
 
     def publish(self, message: Message, session: Session | None) -> int:
@@ -82,8 +83,9 @@ class MailboxTopics(TopicService):
             acked = target(mailboxes.store, owner, message.payload(), last)
         except BadRewindError as error:
             return self._refuse("rewind", reasons.PAYLOAD_FORMAT_INVALID, str(error))
-        mailboxes.rewind_to(owner, acked)
-        self.durable = True
+        if mailboxes.writes.exists(owner):
+            mailboxes.rewind_to(owner, acked)
+            self.durable = True
         return 0
 
     def refused(self, topic: bytes) -> None:

@@ -52,7 +52,6 @@ class Reader(Consumer):
         "tail_from",
         "topic",
         "wanted",
-        "watched_ms",
     )
 
     def __init__(self, service: Mailboxes, session: Session, policy: Policy, now_ms: int) -> None:
@@ -65,7 +64,6 @@ class Reader(Consumer):
         self.entries: dict[int, Record] = {}  # of the batch, by their sequence
         self.wanted: m.Fetch | None = None
         self.active_ms: int = now_ms  # when it last looked, or acknowledged something
-        self.watched_ms: int = now_ms  # when the next look was last put off
         self.tail: list[Record] = []
         self.tail_from: int = UNKNOWN
         self._tail_bytes: int = 0

@@ -113,6 +113,9 @@ class Mailboxes(Participant):
         self._data_retention_ms: int = config.data_retention_ms
         self.batch_max: int = config.reader_batch_size
         self.refusals: int = REFUSALS[config.reject_policy]
+        for reader in self.readers.values():
+            command = m.Configure(self._batch_of(reader), self.refusals)
+            reader.machine.apply(self._meta(self._clock.now_ms()), command)
 
     def oldest_ms(self, now_ms: int) -> int:
         """What was written before is too old."""
@@ -139,9 +142,12 @@ class Mailboxes(Participant):
         return reader
 
     def _attachment(self, reader: Reader) -> m.Attach:
+        acked = self.position(reader.name).acked
+        return m.Attach(acked, self._batch_of(reader), self.refusals)
+
+    def _batch_of(self, reader: Reader) -> int:
         # One below the client's receive maximum, so that other messages get through too.
-        batch = max(1, min(self.batch_max, reader.session.window - 1))
-        return m.Attach(self.position(reader.name).acked, batch, self.refusals)
+        return max(1, min(self.batch_max, reader.session.window - 1))
 
     def detach(self, session: Session) -> bool:
         reader = self.readers.get(session.name)

@@ -14,7 +14,7 @@ from queuelake.broker.ecq.owners import Owner, Owners
 from queuelake.broker.queues.incoming import skip_property
 from queuelake.protocol.properties import USER_PROPERTY
 from queuelake.storage import ecq_tables as t
-from queuelake.storage.api import Batch, ReadTransaction, Store
+from queuelake.storage.api import ECQ_SEQNO, Batch, ReadTransaction, Store
 from queuelake.storage.chunk import Record
 
 if TYPE_CHECKING:
@@ -67,6 +67,13 @@ class Writes:
 
     def is_changing(self, name: bytes) -> bool:
         return name in self._sealed_owners or any([one.owner == name for one in self.pending])
+
+    def exists(self, name: bytes) -> bool:
+        """Whether anything was ever written to an owner."""
+        if self.is_changing(name):
+            return True
+        with self._store.view() as view:
+            return view.get(ECQ_SEQNO, t.digest(name)) is not None
 
     def take_overdue(self, before_ms: int) -> list[Write]:
         """Those which came before this time; they are forgotten."""
@@ -156,6 +163,12 @@ class Writes:
             return f"mailbox of {name!r} would have {total} of {bytes_max} bytes"
         owner.grow(sizes, write.key, size)
         return ""
+
+    def forget_all_sizes(self) -> None:
+        """There are other limits, or none for a while: nobody counts then."""
+        self.owners.forget_sizes()
+        for owner in self._sealed_owners.values():
+            owner.sizes = None
 
     def forget_sizes(self, name: bytes) -> None:
         """Entries of this owner are gone: count again when somebody has to know."""

@@ -51,6 +51,17 @@ class Attach(Command):
 
 
 @final
+class Configure(Command):
+    """From the next batch on, and for what is answered from now on."""
+
+    __slots__ = ("batch", "refusals")
+
+    def __init__(self, batch: int, refusals: int) -> None:
+        self.batch: int = batch
+        self.refusals: int = refusals
+
+
+@final
 class Detach(Command):
     __slots__ = ()
 
@@ -210,6 +221,8 @@ class Mailbox:
                 self._fetch(self.acked, effects)
         elif isinstance(command, Attach):
             self._attach(command, effects)
+        elif isinstance(command, Configure):
+            self._configure(command.batch, command.refusals)
         elif isinstance(command, Detach):
             self.held.clear()
             self.phase = ABSENT
@@ -226,12 +239,15 @@ class Mailbox:
         return held is not None and held.due_ms == 0
 
     def _attach(self, command: Attach, effects: list[Effect]) -> None:
-        assert command.batch >= 1
+        self._configure(command.batch, command.refusals)
         self.acked = command.acked
-        self.batch = command.batch
-        self.refusals = command.refusals
         self.held.clear()
         self._fetch(self.acked, effects)
+
+    def _configure(self, batch: int, refusals: int) -> None:
+        assert batch >= 1
+        self.batch = batch
+        self.refusals = refusals
 
     def _fetch(self, after: int, effects: list[Effect]) -> None:
         self.phase = READING
