@@ -28,6 +28,8 @@ def test_everything_is_gone_after_the_retention() -> None:
     assert (status.remaining_messages, status.unique_payloads) == (0, 0)
     usage = status.memory_usage
     assert (usage.index, usage.data.payload, usage.data.meta) == (0, 0, 0)
+    assert node.fanout.request("task_a_1").expired == 2
+    node.leap(7 * DAY_MS)
     for table in (api.SDV_DATA, api.SDV_META, api.SDV_IDS, api.SDV_REQUESTS, api.SDV_REFERENCES):
         assert node.store.tables[table] == {}
     assert node.fanout.metrics.expired() == 2

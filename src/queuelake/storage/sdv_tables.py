@@ -27,7 +27,7 @@ _TIME: Final = struct.Struct(">Q")
 _LENGTHS: Final = struct.Struct("<HH")
 _META: Final = struct.Struct("<QQ")
 META_BYTES: Final = 16  # of it, without the name
-_PROGRESS: Final = struct.Struct("<8Q")
+_PROGRESS: Final = struct.Struct("<9Q")
 _TOTALS: Final = struct.Struct("<6Q")
 
 
@@ -108,17 +108,20 @@ def read_meta(value: bytes) -> DataMeta:
 class Progress:
     """How far the rows of one request have come."""
 
-    __slots__ = ("outcomes", "pending", "request_id", "triggered", "ts_ms")
+    __slots__ = ("changed_ms", "outcomes", "pending", "request_id", "triggered", "ts_ms")
 
     def __init__(self, request_id: str) -> None:
         self.request_id: str = request_id
         self.ts_ms: int = 0  # of its last trigger
+        self.changed_ms: int = 0
         self.triggered: int = 0
         self.pending: int = 0
         self.outcomes: list[int] = [0, 0, 0, 0, 0]  # acked, rejected, expired, cancelled, dropped
 
     def encode(self) -> bytes:
-        numbers = _PROGRESS.pack(self.ts_ms, self.triggered, self.pending, *self.outcomes)
+        numbers = _PROGRESS.pack(
+            self.ts_ms, self.triggered, self.pending, self.changed_ms, *self.outcomes
+        )
         return numbers + self.request_id.encode()
 
 
@@ -126,7 +129,8 @@ def read_progress(value: bytes) -> Progress:
     numbers = _PROGRESS.unpack_from(value)
     progress = Progress(value[_PROGRESS.size :].decode())
     progress.ts_ms, progress.triggered, progress.pending = numbers[0], numbers[1], numbers[2]
-    progress.outcomes = list(numbers[3:])
+    progress.changed_ms = numbers[3]
+    progress.outcomes = list(numbers[4:])
     return progress
 
 

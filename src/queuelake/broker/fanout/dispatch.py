@@ -53,7 +53,8 @@ class Awake:
         self.vehicle: f.Vehicle = f.Vehicle(policy)
         self.searched: bool = False  # whether its session was asked
         self.awaits: set[bytes] = set()  # data of rows which were passed over
-        self.goes_back: bool = False  # some of it has come
+        # Some of it has come, or nobody has looked from the start since the vehicle woke.
+        self.goes_back: bool = True
 
 
 @final
@@ -233,7 +234,7 @@ class Dispatcher:
             connection.close(reasons.IMPLEMENTATION_SPECIFIC_ERROR, problem)
 
     def settle(self, row: f.Row, outcome: int, now_ms: int) -> None:
-        if self._register.remove(row, outcome):
+        if self._register.remove(row, outcome, now_ms):
             self._metrics.settled(row, outcome, now_ms)
             self._delivery.runner.take_part(self._participant)
 

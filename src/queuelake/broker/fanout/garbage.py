@@ -128,9 +128,9 @@ class Garbage:
         register = self._fanout.register
         for rows in self._slices(api.SDV_REQUESTS):
             for key, value in rows:
-                if t.read_progress(value).ts_ms <= too_old_ms:
+                if t.read_progress(value).changed_ms <= too_old_ms:
                     progress = register.progress(key)
-                    if progress and progress.ts_ms <= too_old_ms and not progress.pending:
+                    if progress and progress.changed_ms <= too_old_ms and not progress.pending:
                         register.forget_progress(key)
             self._fanout.runner.take_part(self._fanout)
             yield

@@ -98,22 +98,21 @@ class Register:
             return False
         return not self.hidden or t.row_time(key) not in self.hidden
 
-    def remove(self, row: Row, outcome: int) -> bool:
+    def remove(self, row: Row, outcome: int, now_ms: int) -> bool:
         """A row which waits has come to its end. False: it has before."""
         if self.row(row.key) is None:
             return False
-        self.remove_known(row, outcome)
+        self._remove(row, outcome, now_ms)
         return True
 
-    def remove_known(self, row: Row, outcome: int) -> None:
-        """As `remove`, of a row which was just read."""
-        assert self.counts(row.key)
+    def _remove(self, row: Row, outcome: int, now_ms: int) -> None:
         self._going[row.key] = 0
         request = row.key[24:]
         progress = self.progress(request)
         if progress is not None:
             progress.pending -= 1
             progress.outcomes[outcome] += 1
+            progress.changed_ms = max(progress.changed_ms, now_ms)
             self._progress_dirty.add(request)
         self._refer(t.digest(row.data_id), -1)
         self.totals.pending -= 1
@@ -132,6 +131,7 @@ class Register:
         if progress is None:
             progress = self._progress[request] = t.Progress(request_id)
         progress.ts_ms = max(progress.ts_ms, ts_ms)
+        progress.changed_ms = max(progress.changed_ms, ts_ms)
         progress.triggered += count
         progress.pending += count
         self._progress_dirty.add(request)
