@@ -80,6 +80,7 @@ class Operations:
         problems = []
         if broker.runner.failure:
             problems.append(f"store: {broker.runner.failure}")
+            problems.append("sdv: tables_not_ready")
         if broker.stopping:
             problems.append("broker is shutting down")
         return Readiness(not problems, problems)
