@@ -8,25 +8,21 @@ and resident count, so the part which is not mapped from a file is shown, too.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import queue
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from figures import Figure, LoadError, disk_bytes, seconds, show, status_mb
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from peers import Running, open_queuelake, read_ready
-from reports import aligned, run_generator
+from reports import run_generator
 
 SIZE = 1024
 PUBLISHERS = 4
@@ -39,58 +35,6 @@ FILL_S_MAX = 1800.0
 FIRST_S_MAX = 60.0
 READY_S_TARGET, RSS_MB_TARGET, DISK_TARGET = 2.0, 150.0, 1.15
 ON_QUEUE = ("-P", str(PUBLISHERS), "--topic", TOPIC, "--filter", TOPIC)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured value; a target is the most it may be."""
-
-    title: str
-    value: float
-    unit: str
-    target: float | None = None
-
-    @property
-    def verdict(self) -> str:
-        if self.target is None:
-            return ""
-        return "ok" if self.value <= self.target else "MISSED"
-
-
-class LoadError(Exception):
-    """A load lost messages or did not end: its figures mean nothing."""
-
-
-def main() -> int:
-    options = parse_arguments()
-    figures: list[Figure] = []
-    problem = ""
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.directory) as folder:
-        try:
-            for figure in measure(Path(folder), options.count):
-                print(f"{figure.title}: {figure.value:.2f} {figure.unit}", file=sys.stderr)
-                figures.append(figure)
-        except LoadError as error:
-            problem = str(error)
-    print(table(figures))
-    if options.json:
-        facts = [asdict(figure) | {"verdict": figure.verdict} for figure in figures]
-        Path(options.json).write_text(json.dumps(facts, indent=2) + "\n")
-    if problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 1
-    return 1 if options.check and any(f.verdict == "MISSED" for f in figures) else 0
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/bench backlog", description=__doc__)
-    parser.add_argument("--count", type=int, default=1_000_000, help="messages (default 1000000)")
-    parser.add_argument(
-        "--directory", help="where the data directory is made (default: as tempfile)"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write every figure there")
-    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
-    return parser.parse_args()
 
 
 def measure(folder: Path, count: int) -> Iterator[Figure]:
@@ -171,31 +115,5 @@ def descendants(pid: int) -> list[int]:
     return [*children, *(below for child in children for below in descendants(child))]
 
 
-def status_mb(pid: int, name: str) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) / 1024
-    raise LoadError(f"no {name} in /proc/{pid}/status")
-
-
-def disk_bytes(folder: Path) -> int:
-    """Blocks in use: the store's file is sparse."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return sum(os.stat(path).st_blocks * 512 for path in files)
-
-
-def seconds(since_s: float) -> float:
-    return time.monotonic() - since_s
-
-
-def table(figures: list[Figure]) -> str:
-    rows: list[tuple[str, ...]] = [("backlog", "value", "unit", "target", "")]
-    for figure in figures:
-        target = "" if figure.target is None else f"{figure.target:g}"
-        value = f"{figure.value:,.2f}" if figure.value < 1000 else f"{figure.value:,.0f}"
-        rows.append((figure.title, value, figure.unit, target, figure.verdict))
-    return aligned(rows)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(show("backlog", __doc__, "messages", measure))

@@ -7,58 +7,23 @@ neither the index of keys nor the messages may be in it as a whole.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from backlog import FILL_S_MAX, Figure, LoadError, disk_bytes, seconds, status_mb
+from backlog import FILL_S_MAX
+from figures import Figure, LoadError, disk_bytes, seconds, show, status_mb
 from message_queues import make_last_value
 from peers import Running, open_queuelake, read_ports
-from reports import aligned, run_generator
+from reports import run_generator
 
 SIZE = 256
 PART = 10_000  # overwritten, and drained
 READY_S_TARGET, RSS_MB_TARGET = 3.0, 300.0
 ONE_KEY_EACH = ("-P", "10", "-S", "0", "--size", str(SIZE), "--topic", "values/%d/%n")
 TAKEN = ("-P", "0", "-S", "10", "--filter", "$q/values/#", "--drain-only")
-
-
-def main() -> int:
-    options = parse_arguments()
-    figures: list[Figure] = []
-    problem = ""
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.directory) as folder:
-        try:
-            for figure in measure(Path(folder), options.count):
-                print(f"{figure.title}: {figure.value:.2f} {figure.unit}", file=sys.stderr)
-                figures.append(figure)
-        except LoadError as error:
-            problem = str(error)
-    print(table(figures))
-    if options.json:
-        facts = [asdict(figure) | {"verdict": figure.verdict} for figure in figures]
-        Path(options.json).write_text(json.dumps(facts, indent=2) + "\n")
-    if problem:
-        print(f"error: {problem}", file=sys.stderr)
-        return 1
-    return 1 if options.check and any(one.verdict == "MISSED" for one in figures) else 0
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/bench last_values", description=__doc__)
-    parser.add_argument("--count", type=int, default=1_000_000, help="keys (default 1000000)")
-    parser.add_argument(
-        "--directory", help="where the data directory is made (default: as tempfile)"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write every figure there")
-    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
-    return parser.parse_args()
 
 
 def measure(folder: Path, count: int) -> Iterator[Figure]:
@@ -103,14 +68,5 @@ def memory(pid: int, when: str) -> Iterator[Figure]:
     yield Figure(f"{when}: of that not mapped from files", status_mb(pid, "RssAnon"), "MB")
 
 
-def table(figures: list[Figure]) -> str:
-    rows: list[tuple[str, ...]] = [("last values", "value", "unit", "target", "")]
-    for figure in figures:
-        target = "" if figure.target is None else f"{figure.target:g}"
-        value = f"{figure.value:,.2f}" if figure.value < 1000 else f"{figure.value:,.0f}"
-        rows.append((figure.title, value, figure.unit, target, figure.verdict))
-    return aligned(rows)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(show("last_values", __doc__, "keys", measure))

@@ -1,0 +1,126 @@
+"""Device mailboxes and vehicle fan-out: a million of each, all offline, and what a write costs.
+
+M is what mosquitto spends on one message, 1->1, QoS 1, 256 B, in the same run. CPU is that of the
+whole process tree. After the million mailboxes and the million pending rows the broker is killed
+with SIGKILL and started again on the same data; then one device and one vehicle come online.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
+
+import paho.mqtt.client as mqtt
+from figures import Figure, LoadError, disk_bytes, seconds, show, status_mb
+from last_values import load
+from loads import ONE_TO_ONE
+from paho.mqtt.enums import CallbackAPIVersion
+from peers import Running, find_peers, in_own_folder, open_queuelake, read_ports
+
+READY_S_TARGET, RSS_MB_TARGET, FIRST_MS_TARGET = 2.0, 150.0, 50.0
+WRITE_TARGET, ROW_TARGET = 1.0, 0.3
+OWNERS = 10_000
+IDS = 100_000  # of one trigger
+WRITES = ("-P", "10", "-S", "0", "--size", "256", "--qos", "1")
+DATA = b"x" * 256
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def measure(folder: Path, count: int) -> Iterator[Figure]:
+    m = yardstick_us()
+    yield Figure("M: mosquitto, 1->1, QoS 1", m, "us/msg")
+    with open_queuelake(folder) as process:
+        running = Running(read_ports(process, folder)["mqtt"], process.pid)
+        topic = ("--topic", "$ECQ/w/car-%k/key-%d", "--keys", str(OWNERS))
+        report = load(running, *WRITES, *topic, "--count", str(10 * OWNERS))
+        write_us = float(report["broker"]["us_per_msg"])
+        yield Figure(f"write to one of {OWNERS:,} mailboxes", write_us, "us")
+        yield Figure("the same, in M", write_us / m, "M", WRITE_TARGET)
+        report = load(running, *WRITES, "--topic", "$ECQ/w/car-%d-%n/key", "--count", str(count))
+        yield Figure(f"{count:,} mailboxes: write", report["broker"]["us_per_msg"], "us")
+        row_us = trigger(running, count)
+        yield Figure(f"{count:,} pending rows, {IDS:,} in a trigger: row", row_us, "us")
+        yield Figure("the same, in M", row_us / m, "M", ROW_TARGET)
+        yield Figure("filled: RSS of the broker", status_mb(process.pid, "VmRSS"), "MB")
+        yield Figure("of that not mapped from files", status_mb(process.pid, "RssAnon"), "MB")
+        yield Figure("disk", disk_bytes(folder / "data") / 1e6, "MB")
+        process.kill()
+        process.wait()
+    start_s = time.monotonic()
+    with open_queuelake(folder) as process:
+        port = read_ports(process, folder)["mqtt"]
+        yield Figure("exec to ready, after kill -9", seconds(start_s), "s", READY_S_TARGET)
+        rss = status_mb(process.pid, "VmRSS")
+        yield Figure("restarted: RSS of the broker", rss, "MB", RSS_MB_TARGET)
+        device = "car-3-7"
+        first = first_delivery_ms(port, device, f"$ECQ/{device}/#")
+        yield Figure("first message to a device which comes online", first, "ms", FIRST_MS_TARGET)
+        vehicle = "VIN0000000007"
+        first = first_delivery_ms(port, vehicle, f"agent/{vehicle}/proxy/request/+")
+        yield Figure("first message to a vehicle which comes online", first, "ms", FIRST_MS_TARGET)
+
+
+def yardstick_us() -> float:
+    starter = find_peers()["mosquitto"]
+    if starter is None:
+        raise LoadError("mosquitto is not installed here: there is no M")
+    with in_own_folder(starter) as running:
+        return float(load(running, *ONE_TO_ONE, "--count", "200000")["broker"]["us_per_msg"])
+
+
+def trigger(running: Running, count: int) -> float:
+    """As many rows, by triggers of IDS ids; CPU of a row until it is durable."""
+    client = online(running.port, "platform", None)
+    client.publish("$SDV-FANOUT/data/bench", DATA, qos=1).wait_for_publish(60)
+    before_s = cpu_s(running.pid)
+    for start in range(0, count, IDS):
+        ids = [f"VIN{number:010}" for number in range(start, min(start + IDS, count))]
+        body = {"ids": ids, "request_id": "task_bench_1", "data_id": "bench"}
+        client.publish("$SDV-FANOUT/trigger", json.dumps(body), qos=1).wait_for_publish(120)
+    used_s = cpu_s(running.pid) - before_s
+    client.disconnect()
+    return used_s * 1e6 / count
+
+
+def first_delivery_ms(port: int, client_id: str, topic_filter: str) -> float:
+    """From SUBSCRIBE to the first message."""
+    messages: Queue[float] = Queue()
+    client = online(port, client_id, lambda *_: messages.put(time.monotonic()))
+    start_s = time.monotonic()
+    client.subscribe(topic_filter, 1)
+    came_s = messages.get(timeout=30)
+    client.disconnect()
+    return (came_s - start_s) * 1000
+
+
+def online(port: int, client_id: str, on_message: Callable[..., None] | None) -> mqtt.Client:
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id, protocol=mqtt.MQTTv5)
+    connected: Queue[bool] = Queue()
+    client.on_connect = lambda *_: connected.put(True)
+    client.on_message = on_message
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    connected.get(timeout=30)
+    return client
+
+
+def cpu_s(pid: int) -> float:
+    """Of a process and those below it."""
+    ticks = 0
+    waiting = [pid]
+    while waiting:
+        one = waiting.pop()
+        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+        for task in Path(f"/proc/{one}/task").iterdir():
+            waiting += [int(child) for child in (task / "children").read_text().split()]
+    return ticks / TICKS
+
+
+if __name__ == "__main__":
+    sys.exit(show("devices", __doc__, "devices", measure))
