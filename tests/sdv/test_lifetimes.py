@@ -161,3 +161,17 @@ def test_the_next_row_is_not_sent_when_it_is_too_old(
     device.expect_silence()
     platform.request("r3", vin)
     assert requests(device.drain()) == ["r3"]
+
+
+@pytest.mark.rule("section 7", "S24")
+def test_what_expired_can_be_asked_after_a_collection(
+    fresh_broker: BrokerFactory, connect: ConnectPlatform
+) -> None:
+    broker = fresh_broker(BARE | {"sdv.data_retention": "1s"})
+    fanout = Fanout(broker)
+    connect(of=broker).request("r1", "v1", "v2")
+    time.sleep(1.1)
+    fanout.collect()
+    wait_until(lambda: fanout.remaining() == 0)
+    wait_until(fanout.collect)  # the run is over
+    assert fanout.request("r1")["expired"] == 2
