@@ -152,6 +152,7 @@ class Delivery:
                 self.refused_because = reason
         if failed and failed == count and self.queues.strict_publish:
             self.refused_because = reasons.UNSPECIFIED_ERROR
+            self.queues.problem = "no message queue could store the message"
         return count
 
     def _capture(self, capture: Capture, message: Message) -> int:

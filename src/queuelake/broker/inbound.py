@@ -89,7 +89,7 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
     if durable:
         connection.throttle.unconfirmed(len(packet.body))
     if delivery.refused_because:
-        _answer_queue(connection, packet, delivery.refused_because, session)
+        _answer_queue(connection, packet, delivery.refused_because, session, durable)
     elif qos:
         _confirm(connection, packet, session, count, durable)
 
@@ -118,7 +118,7 @@ def _publish_to_queue(
         now_ms,
     )
     if reason:
-        _answer_queue(connection, packet, reason, session)
+        _answer_queue(connection, packet, reason, session, False)
         return
     durable = queues.durable
     delivery.refused = 0
@@ -145,7 +145,7 @@ def _publish_to_service(
         connection.close(reason, service.problem)
     elif reason >= 0x80:
         delivery.queues.problem = service.problem
-        _answer_queue(connection, packet, reason, session)
+        _answer_queue(connection, packet, reason, session, False)
     else:
         delivery.refused = 0
         if service.durable:
@@ -238,8 +238,10 @@ def _answer_refused(connection: Connection, packet: Publish, reason: int) -> Non
     connection.answer(_refused(connection, kind, packet.packet_id, reason, problem), False)
 
 
-def _answer_queue(connection: Connection, packet: Publish, reason: int, session: Session) -> None:
-    """A queue said no; an answer below 0x80 is no refusal, but not plain success either."""
+def _answer_queue(
+    connection: Connection, packet: Publish, reason: int, session: Session, durable: bool
+) -> None:
+    """A queue said no, or not quite yes; `durable`: others have it, and its commit is not over."""
     if reason >= 0x80:
         connection.metrics.publish_refused += 1
     if packet.qos == 0:
@@ -250,7 +252,8 @@ def _answer_queue(connection: Connection, packet: Publish, reason: int, session:
             # publisher of an ordinary topic knows nothing of queues; its subscribers have it.
             connection.close(reason, connection.delivery.queues.problem)
             return
-        reason = 0
+        _confirm(connection, packet, session, 1, durable)
+        return
     kind = packets.PUBACK if packet.qos == 1 else packets.PUBREC
     if packet.qos == 2 and reason < 0x80:
         session.inbound.add(packet.packet_id)

@@ -35,7 +35,7 @@ RULE_SETS_MAX: Final = 1024
 
 ECQ_PREFIX: Final = b"$ECQ/"
 QUEUE_PREFIX: Final = b"$queue/"
-MQ_PREFIX: Final = b"$q/"
+MQ_PREFIXES: Final = (b"$q/", b"$queue//")
 CONFIG_SUFFIX: Final = b"/$config"
 
 # Only rules about `$ECQ/` may hold placeholders here, and those about subscriptions: decisions on
@@ -169,10 +169,11 @@ class ClientAcl:
         if not filter:
             return False
         rules = self._rules
-        if filter.startswith(MQ_PREFIX):  # what comes out of the queue are messages of its topics
-            inner = filter[len(MQ_PREFIX) :]
-            if not inner or not rules.may_subscribe(inner, self._client_id, self._username):
-                return False
+        for prefix in MQ_PREFIXES:
+            if filter.startswith(prefix):  # what comes out of the queue are messages of its topics
+                inner = filter[len(prefix) :]
+                if not inner or not rules.may_subscribe(inner, self._client_id, self._username):
+                    return False
         return rules.may_subscribe(filter, self._client_id, self._username)
 
 

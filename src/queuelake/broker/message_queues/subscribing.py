@@ -38,6 +38,9 @@ class Subscriptions:
     def __init__(self, service: MessageQueues) -> None:
         self._service = service
         self._waiting: dict[tuple[int, bytes], Subscription] = {}  # by session and filter
+        self._is_looking = False  # through those which wait
+        self._looks_again = False  # something has changed meanwhile
+        self._problems: set[str] = set()  # why no queue was made, in this look
 
     def takes(self, topic_filter: bytes) -> bool:
         """Whether a filter means a message queue, and not a durable one."""
@@ -106,8 +109,18 @@ class Subscriptions:
 
     def look_again(self) -> None:
         """Something has changed."""
-        for subscription in list(self._waiting.values()):
-            self._try_to_attach(subscription)
+        self._looks_again = True
+        if self._is_looking:
+            return
+        self._is_looking = True
+        self._problems.clear()
+        try:
+            while self._looks_again:
+                self._looks_again = False
+                for subscription in list(self._waiting.values()):
+                    self._try_to_attach(subscription)
+        finally:
+            self._is_looking = False
 
     def _try_to_attach(self, subscription: Subscription) -> None:
         known = self._find(subscription.topic_filter)
@@ -153,7 +166,9 @@ class Subscriptions:
         try:
             service.create(settings)
         except RefusedError as error:
-            log.warning("%s is not made for a subscription: %s", name, error)
+            if not self._is_looking or str(error) not in self._problems:
+                self._problems.add(str(error))
+                log.warning("%s is not made for a subscription: %s", name, error)
             return None
         return service.known[name]
 
