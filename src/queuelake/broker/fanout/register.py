@@ -213,7 +213,9 @@ class Register:
         self._sealed_progress = set()
         self._sealed_references = set()
         if len(self._progress) > COUNTS_KEPT_MAX:
-            self._progress = {key: self._progress[key] for key in self._progress_dirty}
+            # Of what was forgotten only the deletion is left.
+            changed = [key for key in self._progress_dirty if key in self._progress]
+            self._progress = {key: self._progress[key] for key in changed}
         if len(self._references) > COUNTS_KEPT_MAX:
             self._references = {key: self._references[key] for key in self._references_dirty}
 
