@@ -22,6 +22,8 @@ INTERPRETED = (
     ["tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/tidy"],
     ["tests/conformance", "tests/interop", "-m", "smoke"],
 )
+# More than this machine has cores: most tests wait for a broker most of the time.
+WORKERS = "4"
 NOTHING_COLLECTED = 5
 
 
@@ -54,7 +56,7 @@ def run_pytest(build: str, selection: list[str]) -> tuple[int, Counter[str]]:
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile"]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", WORKERS, "--dist", "loadfile"]
         command += ["-p", "no:cacheprovider", f"--junitxml={report}", *selection]
         code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         return code, read_counts(report)
