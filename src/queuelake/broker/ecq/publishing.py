@@ -75,7 +75,7 @@ class MailboxTopics(TopicService):
             self.refused(topic)
             problem = "nobody publishes to a mailbox itself; write to $ECQ/w/{owner}/{key}"
             return self._refuse("direct", reasons.NOT_AUTHORIZED, problem)
-        if session is not None and not _may_rewind(session, owner):
+        if not _may_rewind(message, session, owner):
             return self._refuse("rewind", reasons.NOT_AUTHORIZED, "only its owner, or an admin")
         mailboxes = self._mailboxes
         last = mailboxes.writes.last_seq(owner)
@@ -98,7 +98,9 @@ class MailboxTopics(TopicService):
         return reason
 
 
-def _may_rewind(session: Session, owner: bytes) -> bool:
+def _may_rewind(message: Message, session: Session | None, owner: bytes) -> bool:
+    if session is None:  # a will: nobody knows any more whether its client was an admin
+        return message.publisher.encode() == owner
     if session.name == owner:
         return True
     connection = session.connection
