@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queuelake.broker.fanout.register import COUNTS_KEPT_MAX
+from queuelake.errors import NotFoundError
+from tests.simulation.node import RETRY_MS
 from tests.unit.fanout_node import HOUR_MS, FanoutNode
 
 
 def test_requests_are_forgotten_while_a_commit_with_many_counts_is_under_way() -> None:
     """`Register.stored` looked for the counts of what was just forgotten."""
     node = FanoutNode(data_retention="1h", gc_interval="30d")
+    node.leap(HOUR_MS)  # the first run
     node.trigger([], "task_old_1", "d")
     node.leap(2 * HOUR_MS)
     vehicle = node.vehicle("V")
@@ -25,4 +30,57 @@ def test_requests_are_forgotten_while_a_commit_with_many_counts_is_under_way() -
         node.loop.advance(150)
     node.work()
     assert node.drain(vehicle) == [("task_a_1", b"1")]
+    node.leap(1)
+    with pytest.raises(NotFoundError):
+        node.fanout.request("task_old_1")
+    node.check()
+
+
+def old_data() -> FanoutNode:
+    """One node with data which is older than the retention, and not collected yet."""
+    node = FanoutNode(data_retention="1h", gc_interval="30d")
+    node.leap(HOUR_MS)  # the first run
+    node.data("d", b"1")
+    node.leap(2 * HOUR_MS)
+    assert node.fanout.status().unique_payloads == 1
+    return node
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_data_published_again_is_not_collected_before_that_is_durable(is_sealed: bool) -> None:
+    """The collector went by the time in the store."""
+    node = old_data()
+    platform = node.platform()
+    if is_sealed:
+        platform.publish("$SDV-FANOUT/data/d", b"1", 1, node.next_id())
+        node.loop.run_until_idle()
+    else:
+        platform.publish("$SDV-FANOUT/data/other", b"2", 1, node.next_id())
+        node.loop.run_until_idle()
+        platform.publish("$SDV-FANOUT/data/d", b"1", 1, node.next_id())
+        node.loop.run_until_idle()
+    assert node.committer.is_busy()
+    assert node.fanout.collect_garbage()
+    for _ in range(4):
+        node.pass_time(250)
+    platform.take_all()
+    node.trigger(["V"], "task_a_1", "d")
+    assert node.drain(node.vehicle("V")) == [("task_a_1", b"1")]
+    node.check()
+    node.leap(2 * HOUR_MS)
+    assert node.fanout.collect_garbage()
+    node.leap(1)
+    assert node.fanout.status().unique_payloads == 0
+    node.check()
+
+
+def test_data_whose_refresh_failed_is_collected() -> None:
+    node = old_data()
+    node.store.fail_commits = 1
+    node.platform().publish("$SDV-FANOUT/data/d", b"1", 1, node.next_id())
+    for _ in range(3):
+        node.pass_time(RETRY_MS)
+    assert node.fanout.collect_garbage()
+    node.leap(1)
+    assert node.fanout.status().unique_payloads == 0
     node.check()

@@ -28,8 +28,10 @@ class Payloads:
         "_going",
         "_leaving",
         "_new",
+        "_refreshed",
         "_runner",
         "_sealed",
+        "_sealed_refreshed",
         "_store",
         "totals",
     )
@@ -43,6 +45,9 @@ class Payloads:
         # Published with the group being collected, and with the one being committed.
         self._new: dict[bytes, t.DataMeta] = {}
         self._sealed: dict[bytes, t.DataMeta] = {}
+        # Published again with these: the store says that they are older than they are.
+        self._refreshed: set[bytes] = set()
+        self._sealed_refreshed: set[bytes] = set()
         # Deleted with these.
         self._going: set[bytes] = set()
         self._leaving: set[bytes] = set()
@@ -56,6 +61,8 @@ class Payloads:
             self._new[key] = meta
             self._count(meta, 1)
             self._runner.put(api.SDV_DATA, key, t.data_value(data_id, payload))
+        else:
+            self._refreshed.add(key)
         meta.ts_ms = now_ms
         self._runner.put(api.SDV_META, key, meta.encode())
 
@@ -98,7 +105,9 @@ class Payloads:
             return view.get(api.SDV_META, key) is not None
 
     def remove(self, key: bytes, meta: t.DataMeta) -> None:
-        """It is too old; `meta` was just read from the store."""
+        """It is too old, unless published again just now; `meta` was just read from the store."""
+        if key in self._refreshed or key in self._sealed_refreshed:
+            return
         if self.is_stored(key):
             self._going.add(key)
             self._bytes -= len(self._bodies.pop(key, b""))
@@ -119,12 +128,14 @@ class Payloads:
                 batch.delete(api.SDV_META, key)
         self._leaving, self._going = self._going, set()
         self._sealed, self._new = self._new, {}
+        self._sealed_refreshed, self._refreshed = self._refreshed, set()
 
     def stored(self) -> list[bytes]:
         """Returns what can be sent from now on."""
         arrived = list(self._sealed)
         self._leaving = set()
         self._sealed = {}
+        self._sealed_refreshed = set()
         return arrived
 
     def rolled_back(self) -> None:
@@ -134,5 +145,7 @@ class Payloads:
             self._count(meta, -1)
         self._sealed = {}
         self._new = {}
+        self._sealed_refreshed = set()
+        self._refreshed = set()
         self._going |= self._leaving
         self._leaving = set()
