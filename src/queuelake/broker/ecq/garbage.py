@@ -118,7 +118,9 @@ class Garbage:
             mailboxes.counters.expired += removed
             numbers = view.get(api.ECQ_SEQNO, owner)
             if numbers is not None:
-                mailboxes.writes.forget_sizes(t.read_numbers(numbers)[2])
+                name = t.read_numbers(numbers)[2]
+                # Whoever counts before that still finds in the store what is deleted here.
+                mailboxes.runner.after_durable(lambda: mailboxes.writes.forget_sizes(name))
             mailboxes.runner.wake()
         return removed, is_empty and removed == 0
 
