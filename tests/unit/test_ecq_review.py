@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from queuelake.broker.ecq.garbage import POLL_AFTER_MS
+from queuelake.ecq_settings import EcqConfig
 from queuelake.settings import AclRule
+from queuelake.storage import api
+from queuelake.storage import ecq_tables as t
+from queuelake.storage.chunk import Record
 from tests.ecq.node import MailboxNode
+from tests.harness import packets as p
 from tests.harness.packets import Will
+from tests.simulation.node import Peer
+
+OWNERS = ("bad", "good1", "good2")
+MINUTE_MS = 60_000
 
 
 @pytest.mark.parametrize(("client_id", "again"), [("other", []), ("o", ["k=v"])])
@@ -19,3 +29,68 @@ def test_a_will_rewinds_the_mailbox_of_its_own_client_only(
     node.client(client_id, clean=True, will=Will("$ECQ/o/$rewind", b'{"to":"first"}', 1)).hang_up()
     node.pass_time(100)
     assert node.read("o") == again
+
+
+def subscribe_together(node: MailboxNode) -> dict[str, Peer]:
+    """All look into the store in one turn, the bad one first."""
+    peers = {owner: node.client(owner, clean=True) for owner in OWNERS}
+    for owner, peer in peers.items():
+        peer.transport.send(p.subscribe(1, [(f"$ECQ/{owner}/#", 1)]))
+    node.work()
+    return peers
+
+
+def test_a_row_which_cannot_be_read_stops_its_owner_only_and_is_tried_again() -> None:
+    node = MailboxNode()
+    for owner in OWNERS:
+        node.write(owner, "k", "v")
+    table = node.store.tables[api.ECQ_PAYLOAD]
+    [key] = [one for one in table if one.startswith(t.digest(b"bad"))]
+    row, table[key] = table[key], b"\0"
+    peers = subscribe_together(node)
+    assert [peers[owner].payloads() for owner in OWNERS] == [[], [b"v"], [b"v"]]
+    table[key] = row
+    for _ in range(3):
+        node.pass_time(POLL_AFTER_MS // 2)
+    assert peers["bad"].payloads() == [b"v"]
+
+
+class Broken(dict[int, Record]):
+    """Entries of a batch, without room for one; works on a compiled reader too."""
+
+    def __setitem__(self, seq: int, record: Record) -> None:
+        raise MemoryError
+
+
+def test_an_error_after_a_commit_stops_its_owner_only_and_is_made_good() -> None:
+    node = MailboxNode()
+    peers = subscribe_together(node)
+    reader = node.broker.mailboxes._mailboxes.readers[b"bad"]
+    reader.entries = Broken()
+    writer = node.producer()
+    for owner in OWNERS:
+        node.send_write(writer, owner, "k", "v")
+    node.work()
+    assert [peers[owner].payloads() for owner in OWNERS] == [[], [b"v"], [b"v"]]
+    reader.entries = {}
+    for _ in range(3):
+        node.pass_time(POLL_AFTER_MS // 2)
+    assert peers["bad"].payloads() == [b"v"]
+
+
+def test_what_was_counted_while_garbage_was_being_deleted_is_counted_again() -> None:
+    limits = EcqConfig(max_keys_per_queue=2, data_retention="1h", gc_interval="30d")
+    node = MailboxNode(ecq=limits)
+    node.write("o", "a", "1")
+    node.write("o", "b", "1")
+    for _ in range(2):  # the first run finds nothing
+        node.leap(40 * MINUTE_MS)
+    writer = node.producer()
+    node.broker.mailboxes.garbage.collect()
+    node.loop.turn()  # the deletions are not committed
+    node.send_write(writer, "o", "c", "1")
+    node.work()
+    assert writer.take().reason_code == 0x97  # they are still there
+    for key in ("c", "d"):
+        node.write("o", key, "1")
+    assert node.read("o") == ["c=1", "d=1"]

@@ -234,6 +234,25 @@ class Mailboxes(Participant):
             elif isinstance(effect, m.Wake):
                 self._timers.arm(effect.due_ms, lambda now: self._wake(reader, now))
 
+    def _try(self, reader: Reader, command: Command, now_ms: int) -> None:
+        """One of many readers."""
+        try:
+            self._apply(reader, command, now_ms)
+        except Exception:  # what is wrong with one must not stop the others
+            self._give_up(reader)
+
+    def _give_up(self, reader: Reader) -> None:
+        """Reading failed: as if nothing had been found above its position, until the next look."""
+        log.exception("reading the mailbox of %r", reader.name)
+        if self.readers.get(reader.name) is not reader:
+            return
+        reader.withdraw()
+        reader.distrust_tail()
+        machine = reader.machine
+        attach = m.Attach(machine.acked, self._batch_of(reader), self.refusals)
+        machine.apply(self._meta(0), attach)
+        machine.apply(self._meta(0), m.Read([], 0))
+
     def _wake(self, reader: Reader, now_ms: int) -> None:
         if self.readers.get(reader.name) is reader:
             self._apply(reader, m.Tick(), now_ms)
@@ -283,9 +302,12 @@ class Mailboxes(Participant):
                 wanted = reader.wanted
                 if wanted is not None:  # it has not left meanwhile
                     reader.wanted = None
-                    found.append((reader, reader.find(view, wanted, oldest_ms, now_ms)))
+                    try:
+                        found.append((reader, reader.find(view, wanted, oldest_ms, now_ms)))
+                    except Exception:  # what is wrong with one must not stop the others
+                        self._give_up(reader)
         for reader, read in found:
-            self._apply(reader, read, now_ms)
+            self._try(reader, read, now_ms)
         if self._fetching:
             self.runner.want_turn(self)
 
@@ -326,9 +348,9 @@ class Mailboxes(Participant):
         for name, position in saves.items():
             reader = readers.get(name)
             if reader is not None:
-                self._apply(reader, m.Saved(position.acked), now_ms)
+                self._try(reader, m.Saved(position.acked), now_ms)
         for reader in touched.values():
-            self._apply(reader, m.Look(), now_ms)
+            self._try(reader, m.Look(), now_ms)
 
     def rolled_back(self) -> None:
         self.writes.rolled_back()
