@@ -60,7 +60,13 @@ def read_config(old: SdvConfig, body: object) -> SdvConfig:
     values = cast(Table, msgspec.to_builtins(old))
     layers.lay_table("", "", body, _CONFIG, values)
     config = msgspec.convert(values, SdvConfig)
-    for finding in config_findings(config):
+    findings = list(config_findings(config))
+    prefix = config.topic_prefix
+    if prefix != old.topic_prefix and not any(one.keys == ("topic_prefix",) for one in findings):
+        # What vehicles may subscribe to is decided once, at the start.
+        reason = "takes effect with the configuration file and a restart"
+        findings.append(_finding("topic_prefix", prefix, reason))
+    for finding in findings:
         layers.add_finding(finding.keys, finding.message)
     if layers.mistakes:
         raise BadSdvSettingsError(layers.mistakes)

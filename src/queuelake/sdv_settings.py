@@ -70,6 +70,8 @@ class SdvConfig(Section, frozen=True):
 def read_config(old: SdvConfig, body: object) -> SdvConfig:
     """The configuration with what a JSON object says; what it does not say stays.
 
+    `topic_prefix` cannot be changed so, only in the file.
+
     Raises:
         BadSdvSettingsError: one entry for each mistake; nothing of the change may be used.
     """

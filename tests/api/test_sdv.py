@@ -114,10 +114,10 @@ def test_the_configuration_is_shown_as_written_and_as_understood(
     assert shown["origin"]["dispatcher_pool_size"] == 0
     assert shown["inuse"]["dispatcher_pool_size"] >= 1
     assert shown["origin"].keys() == shown["inuse"].keys()
-    changes = {"topic_prefix": "cars/{VIN}/cmd", "gc_interval": "1500"}
+    changes = {"same_request": "replace", "gc_interval": "1500"}
     changed = send(admin, "PUT", CONFIG, changes)
     assert (changed.status, changed.json) == (200, admin.fetch(CONFIG).json)
-    understood = {"topic_prefix": "cars/{VIN}/cmd", "gc_interval": 1500}
+    understood = {"same_request": "replace", "gc_interval": 1500}
     assert changed.json["inuse"] == shown["inuse"] | understood
     assert send(admin, "PUT", CONFIG, shown["origin"]).json == shown
 
@@ -129,6 +129,7 @@ def test_the_configuration_is_shown_as_written_and_as_understood(
         ({"topic_prefix": "{VIN}/{VIN}"}, "exactly once"),
         ({"topic_prefix": "cars/{VIN}/"}, "no / at the end"),
         ({"topic_prefix": "cars/{VIN}/+"}, "without wildcards"),
+        ({"topic_prefix": "cars/{VIN}/cmd"}, "the configuration file and a restart"),
         ({"same_request": "forget"}, "same_request"),
         ({"dispatcher_pool_size": 10241}, "dispatcher_pool_size = 10241"),
         ({"nosuch": 1}, "nosuch"),

@@ -102,7 +102,7 @@ def test_what_nobody_asked_for_is_not_there(rest: Rest) -> None:
 def test_settings_changed_at_run_time_are_kept(fresh_broker: BrokerFactory) -> None:
     broker = fresh_broker()
     rest = Rest(broker)
-    changes = {"topic_prefix": "cars/{VIN}/cmd", "same_request": "replace"}
+    changes = {"gc_interval": "2h", "same_request": "replace"}
     changed = send(rest, "PUT", f"{SDV}/config", changes)
     assert changed.status == 200, changed.body
     refused = send(rest, "PUT", f"{SDV}/config", {"topic_prefix": "cars/cmd"})

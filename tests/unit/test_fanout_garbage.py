@@ -132,14 +132,14 @@ def test_the_first_run_comes_within_half_an_hour() -> None:
 
 def test_what_is_configured_at_run_time_is_used_at_once() -> None:
     node = FanoutNode()
-    vehicle = node.client("V")
-    vehicle.subscribe("new/V/+", qos=1)
-    node.data("d", b"1")
+    vehicle = node.vehicle("V")
     node.trigger(["V"], "task_a_1", "d")
-    config = read_config(
-        node.fanout.config, {"topic_prefix": "new/{VIN}", "heartbeat_topics": ["alive/{VIN}"]}
-    )
-    node.fanout.configure(config)
+    node.fanout.payloads.put("d", b"1", 0)  # nobody hears of it
+    node.fanout.payloads.stored()
+    node.fanout.dispatcher.left("V")
+    changes = {"heartbeat_topics": ["alive/{VIN}"]}
+    node.fanout.configure(read_config(node.fanout.config, changes))
+    node.work()
     node.beat(vehicle)
     assert node.take(vehicle) == []
     vehicle.publish("alive/V", b"", 0, 0)

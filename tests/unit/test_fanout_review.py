@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from queuelake.broker.fanout.register import COUNTS_KEPT_MAX
+from queuelake.broker.fanout.service import CONFIG_KEY
 from queuelake.errors import NotFoundError
+from queuelake.sdv_settings import BadSdvSettingsError, read_config
+from queuelake.storage import api
 from tests.simulation.node import RETRY_MS
 from tests.unit.fanout_node import HOUR_MS, FanoutNode
 
@@ -84,3 +88,21 @@ def test_data_whose_refresh_failed_is_collected() -> None:
     node.leap(1)
     assert node.fanout.status().unique_payloads == 0
     node.check()
+
+
+def test_the_prefix_does_not_change_at_run_time() -> None:
+    """The rules about what vehicles may subscribe to did not follow."""
+    node = FanoutNode()
+    config = node.fanout.config
+    with pytest.raises(BadSdvSettingsError, match="the configuration file and a restart"):
+        read_config(config, {"topic_prefix": "cars/{VIN}/cmd"})
+    assert read_config(config, {"topic_prefix": config.topic_prefix}) == config
+
+
+def test_a_prefix_which_was_changed_at_run_time_before_is_not_used() -> None:
+    node = FanoutNode()
+    changes = {"topic_prefix": "cars/{VIN}/cmd", "gc_interval": "2h"}
+    node.store.tables[api.META][CONFIG_KEY] = msgspec.json.encode(changes)
+    node.crash()
+    assert node.fanout.config.topic_prefix == "agent/{VIN}/proxy/request"
+    assert node.fanout.config.gc_interval == "2h"

@@ -151,7 +151,9 @@ class Fanout(TopicService, Participant):
             value = view.get(api.META, CONFIG_KEY)
         if value is not None:
             try:
-                self._use(read_config(self._file_config, msgspec.json.decode(value)))
+                changes = msgspec.json.decode(value, type=dict[str, object])
+                changes.pop("topic_prefix", None)  # older versions let it change at run time
+                self._use(read_config(self._file_config, changes))
             except BadSdvSettingsError as error:
                 log.error("[sdv]: what was configured at run time does not fit any more: %s", error)
         self.register.load()
