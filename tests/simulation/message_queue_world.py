@@ -81,7 +81,7 @@ class MessageQueueWorld(Stage):
         name = self.dice.choice(self.names)
         inner = FILTERS[name]
         if name.startswith("/"):
-            return self.dice.choice([f"$q/{inner}", f"$queue//{inner}"])
+            return f"$q/{inner}"
         inner = self.dice.choice([inner, inner, "t/other"])
         return self.dice.choice([f"$queue/{name}", f"$queue/{name}/{inner}"])
 

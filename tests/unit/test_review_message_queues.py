@@ -72,3 +72,16 @@ def test_a_refusal_tells_nothing_about_other_queues() -> None:
     bob.publish("t/x", b"x" * 100, 1, 1)
     node.work()
     assert b"payroll" not in bytes(bob.transport.received)
+
+
+def test_a_queue_without_a_name_is_reached_by_its_derived_name_once_it_is_there() -> None:
+    node = Node()
+    client = node.client("reader")
+    client.transport.send(p.subscribe(5, [("$queue//t/#", 1)]))
+    node.work()
+    assert client.take().reason_codes[0] >= 0x80, "so far it is no name of any queue"
+    node.broker.message_queues.create(MqSettings("/t/#", "t/#", False, ""))
+    client.subscribe("$queue//t/#", qos=1)
+    node.client("pub").publish("t/x", b"1", 1, 1)
+    node.work()
+    assert client.payloads() == [b"1"]

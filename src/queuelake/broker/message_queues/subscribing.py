@@ -83,7 +83,8 @@ class Subscriptions:
         """A queue which was deleted while its subscriber was away may be made again."""
         name, _ = _read(subscription.topic_filter)
         queues = self._service.queues
-        if queues.is_taken(name) or NAME.fullmatch(name) is None:
+        is_name = name.startswith("/") or NAME.fullmatch(name) is not None
+        if queues.is_taken(name) or not is_name:
             return False
         self.wait(subscription)
         return True
