@@ -43,9 +43,12 @@ class WriteTopic:
 
 def rewound_owner(topic: bytes) -> bytes:
     """Whose mailbox is to be read again; empty: the topic asks for no such thing."""
-    owner = topic[len(PREFIX) : -len(REWIND)]
     if not topic.endswith(REWIND) or not topic.startswith(PREFIX):
         return b""
+    end = len(topic) - len(REWIND)
+    if end <= len(PREFIX):
+        return b""  # a slice of less than nothing is an error where this is compiled
+    owner = topic[len(PREFIX) : end]
     return b"" if b"/" in owner or owner == WRITE_LEVEL else owner
 
 
