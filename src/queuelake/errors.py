@@ -131,11 +131,14 @@ class NotFoundError(RefusedError):
 
 
 class NameTakenError(RefusedError):
-    """There is a queue of this name already."""
+    """A queue of this name is there, of this kind or of another: choose another name."""
 
     reason_code = 0x90
     http_status = 400
     code = "ALREADY_EXISTS"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a queue {name!r} already; a name belongs to one queue")
 
 
 class AnswerError(QueuelakeError):

@@ -39,15 +39,6 @@ class BadMqSettingsError(RefusedError):
         self.mistakes = mistakes
 
 
-class AlreadyExistsError(RefusedError):
-    """A queue of this name is there, of this type or of another: choose another name."""
-
-    code = "ALREADY_EXISTS"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is a queue {name!r} already; a name belongs to one queue")
-
-
 class TooManyQueuesError(RefusedError):
     """Delete a queue, or raise `max_queue_count`."""
 

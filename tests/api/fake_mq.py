@@ -5,8 +5,8 @@ from __future__ import annotations
 from queuelake.broker.message_queue_operations import MessageQueueOperations
 from queuelake.broker.message_queues.metrics import MqMetrics
 from queuelake.control_mq import MqStats
+from queuelake.errors import NameTakenError
 from queuelake.mq_settings import (
-    AlreadyExistsError,
     MqConfig,
     MqSettings,
     TooManyQueuesError,
@@ -43,7 +43,7 @@ class FakeMessageQueues:
 
     def create(self, settings: MqSettings) -> None:
         if settings.name in self.by_name:
-            raise AlreadyExistsError(settings.name)
+            raise NameTakenError(settings.name)
         limit = self.config.max_queue_count
         if limit and len(self.by_name) >= limit:
             raise TooManyQueuesError(len(self.by_name), limit)

@@ -14,7 +14,8 @@ import random
 from collections.abc import Callable
 
 from queuelake import names
-from queuelake.mq_settings import AlreadyExistsError, MqConfig, MqSettings, config_with
+from queuelake.errors import NameTakenError
+from queuelake.mq_settings import MqConfig, MqSettings, config_with
 from queuelake.protocol.topics import matches
 from queuelake.storage import api
 from tests.simulation.message_queue_ledger import Posted
@@ -272,7 +273,7 @@ class MessageQueueWorld(Stage):
         )
         try:
             self.service.create(changed(settings, self.dice))
-        except AlreadyExistsError:
+        except NameTakenError:
             assert self.service.find(name) is not None
 
     def _update(self) -> None:

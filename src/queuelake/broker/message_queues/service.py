@@ -26,9 +26,9 @@ from queuelake.broker.queues.membership import join
 from queuelake.broker.queues.reloading import read_machine
 from queuelake.control_mq import MqStats
 from queuelake.engine.groups import GROUP
+from queuelake.errors import NameTakenError
 from queuelake.expressions import Fields
 from queuelake.mq_settings import (
-    AlreadyExistsError,
     BadMqSettingsError,
     MqConfig,
     MqSettings,
@@ -134,11 +134,11 @@ class MessageQueues(QueueKind):
         """Make a queue.
 
         Raises:
-            AlreadyExistsError: its name is taken, by a queue of whatever kind.
+            NameTakenError: its name is taken, by a queue of whatever kind.
             TooManyQueuesError: there are as many as there may be.
         """
         if self.queues.is_taken(settings.name):
-            raise AlreadyExistsError(settings.name)
+            raise NameTakenError(settings.name)
         limit = self.config.max_queue_count
         if limit and len(self.known) >= limit:
             raise TooManyQueuesError(len(self.known), limit)

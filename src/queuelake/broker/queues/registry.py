@@ -203,8 +203,7 @@ class Queues(Hosts):
             RefusedError: there are too many, or it cannot have these settings.
         """
         if self.is_taken(name):
-            problem = f"there is a queue {names.address(name)!r} of another kind"
-            raise NameTakenError(problem)
+            raise NameTakenError(name)
         ephemeral = names.is_response(name)
         count = self._replies if ephemeral else len(self._ids)
         if count >= self.settings.queues_max and not needed:
