@@ -94,6 +94,7 @@ def test_a_limit_drops_the_oldest_and_never_one_behind_them(
     limits = {"max_shard_message_bytes" if by_bytes else "max_shard_message_count": count_max}
     if by_bytes:
         limits = {"max_shard_message_bytes": count_max * 1000}
+        sizes = [min(size, count_max * 1000) for size in sizes]  # one which has no room is refused
     queue = rest.create(f"{name}/#", name=name, is_lastvalue=False, limits=limits)
     payloads = [f"{number}:".ljust(size, ".") for number, size in enumerate(sizes)]
     try:

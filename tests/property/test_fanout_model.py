@@ -146,9 +146,10 @@ class AgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: any(car.packet is not None for car in self.cars.values()))
     @rule(vin=vins)
     def acknowledge_while_the_store_fails(self, vin: str) -> None:
+        platform = self.node.platform()  # connected, while that is still possible
         self.node.store.fail_commits = 1
         self.acknowledge(vin, 0)
-        self.node.beat(self.node.platform())
+        self.node.beat(platform)
         self.node.store.fail_commits = 0
         self.node.pass_time(RETRY_MS)
         self.node.pass_time(RETRY_MS)
