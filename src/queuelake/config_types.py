@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
+import msgspec
 from msgspec import Meta, Struct
 
 # Above every disk and every count there is, below where a 64-bit field would overflow.
@@ -28,6 +29,11 @@ Size = Annotated[int, Meta(ge=0, le=NUMBER_MAX, extra={"quantity": "size"})]
 PositiveSize = Annotated[int, Meta(ge=1, le=NUMBER_MAX, extra={"quantity": "size"})]
 Duration = Annotated[str, Meta(extra={"quantity": "duration", "ms_min": 0})]
 PositiveDuration = Annotated[str, Meta(extra={"quantity": "duration", "ms_min": 1})]
+# As these, and a bare number means milliseconds.
+Time = Annotated[str, Meta(extra={"quantity": "duration", "ms_min": 0, "bare_number": "ms"})]
+PositiveTime = Annotated[
+    str, Meta(extra={"quantity": "duration", "ms_min": 1, "bare_number": "ms"})
+]
 
 _MS_PER_UNIT: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES_PER_UNIT: Final = {
@@ -41,6 +47,29 @@ _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
 
 class Section(Struct, forbid_unknown_fields=True, frozen=True):
     """A table of the TOML file."""
+
+
+def tree_of(section: Section) -> dict[str, object]:
+    """A section as plain values."""
+    return cast(dict[str, object], msgspec.to_builtins(section))
+
+
+def changes_between(base: Section, section: Section) -> dict[str, object]:
+    """What of a section differs from the one in the file: all that has to be stored of it."""
+    return _difference(tree_of(base), tree_of(section))
+
+
+def _difference(base: dict[str, object], tree: dict[str, object]) -> dict[str, object]:
+    changes: dict[str, object] = {}
+    for key, value in tree.items():
+        former = base[key]
+        if isinstance(value, dict) and isinstance(former, dict):
+            inner = _difference(former, value)
+            if inner:
+                changes[key] = inner
+        elif value != former:
+            changes[key] = value
+    return changes
 
 
 def parse_duration(text: str) -> int:

@@ -11,23 +11,14 @@ from typing import Annotated, Literal, cast
 import msgspec
 from msgspec import Meta
 
-from queuelake.config_types import BoundedCount, Section, Size, parse_duration
-from queuelake.errors import RefusedError
+from queuelake.config_types import BoundedCount, PositiveTime, Section, Size, Time, parse_duration
+from queuelake.errors import BadSettingsError
 
-# A bare number, which the original takes too, means milliseconds.
-PositiveTime = Annotated[
-    str, Meta(extra={"quantity": "duration", "ms_min": 1, "bare_number": "ms"})
-]
-Time = Annotated[str, Meta(extra={"quantity": "duration", "ms_min": 0, "bare_number": "ms"})]
 RejectPolicy = Literal["advance", "retry", "dlq"]
 
 
-class BadEcqSettingsError(RefusedError):
+class BadEcqSettingsError(BadSettingsError):
     """Mailboxes cannot have these settings: `mistakes` has one entry for each."""
-
-    def __init__(self, mistakes: list[str]) -> None:
-        super().__init__("; ".join(mistakes))
-        self.mistakes = mistakes
 
 
 class EcqConfig(Section, frozen=True):
@@ -87,10 +78,3 @@ def read_config(old: EcqConfig, body: object) -> EcqConfig:
     if layers.mistakes:
         raise BadEcqSettingsError(layers.mistakes)
     return msgspec.convert(values, EcqConfig)
-
-
-def config_changes(base: EcqConfig, config: EcqConfig) -> dict[str, object]:
-    """What of a configuration differs from the one in the file: all that has to be stored of it."""
-    former = cast(dict[str, object], msgspec.to_builtins(base))
-    tree = cast(dict[str, object], msgspec.to_builtins(config))
-    return {key: value for key, value in tree.items() if value != former[key]}

@@ -76,6 +76,14 @@ class ConfigError(RefusedError):
         self.mistakes = mistakes
 
 
+class BadSettingsError(RefusedError):
+    """What was asked for cannot have these settings: `mistakes` has one entry for each."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        super().__init__("; ".join(mistakes))
+        self.mistakes = mistakes
+
+
 class StorageError(QueuelakeError):
     """The store could not do its work: nothing of the failed group was confirmed."""
 

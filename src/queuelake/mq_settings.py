@@ -10,9 +10,8 @@ What is shown holds the public keys. The others are accepted and kept all the sa
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from queuelake.config_types import (
@@ -22,8 +21,9 @@ from queuelake.config_types import (
     PositiveDuration,
     Section,
     parse_duration,
+    tree_of,
 )
-from queuelake.errors import NotFoundError, RefusedError
+from queuelake.errors import BadSettingsError, NotFoundError, RefusedError
 
 INFINITY: Final = "infinity"
 KEY_EXPRESSION: Final = "message.from"
@@ -31,12 +31,8 @@ KEY_EXPRESSION: Final = "message.from"
 DispatchStrategy = Literal["random", "round_robin", "least_inflight", "sticky_key"]
 
 
-class BadMqSettingsError(RefusedError):
+class BadMqSettingsError(BadSettingsError):
     """A queue, or all of them, cannot have these settings: `mistakes` has one entry for each."""
-
-    def __init__(self, mistakes: list[str]) -> None:
-        super().__init__("; ".join(mistakes))
-        self.mistakes = mistakes
 
 
 class TooManyQueuesError(RefusedError):
@@ -223,11 +219,6 @@ def read_config(old: MqConfig, body: object) -> MqConfig:
     return mq_rules.read_config(old, body)
 
 
-def config_changes(base: MqConfig, config: MqConfig) -> dict[str, object]:
-    """What of a configuration differs from the one in the file: all that has to be stored of it."""
-    return _difference(_tree(base), _tree(config))
-
-
 def config_with(base: MqConfig, changes: dict[str, object]) -> MqConfig:
     """The configuration in the file with the stored changes over it.
 
@@ -313,21 +304,4 @@ def _show_template(template: AutoCreateRegular | AutoCreateLastValue) -> object:
 
 
 def _show_transaction(transaction: MqTransaction) -> dict[str, object]:
-    return {key: parse_duration(str(text)) for key, text in _tree(transaction).items()}
-
-
-def _difference(base: dict[str, object], tree: dict[str, object]) -> dict[str, object]:
-    changes: dict[str, object] = {}
-    for key, value in tree.items():
-        former = base[key]
-        if isinstance(value, dict) and isinstance(former, dict):
-            inner = _difference(former, value)
-            if inner:
-                changes[key] = inner
-        elif value != former:
-            changes[key] = value
-    return changes
-
-
-def _tree(section: Section) -> dict[str, object]:
-    return cast(dict[str, object], msgspec.to_builtins(section))
+    return {key: parse_duration(str(text)) for key, text in tree_of(transaction).items()}

@@ -23,17 +23,13 @@ from queuelake.config_types import (
     Section,
     Size,
 )
-from queuelake.errors import RefusedError
+from queuelake.errors import BadSettingsError
 
 PARTITIONS_MAX = 1000
 
 
-class BadQueueSettingsError(RefusedError):
+class BadQueueSettingsError(BadSettingsError):
     """A queue cannot have these settings: `mistakes` holds one entry for each mistake."""
-
-    def __init__(self, mistakes: list[str]) -> None:
-        super().__init__("; ".join(mistakes))
-        self.mistakes = mistakes
 
 
 class RetryPolicy(Section, frozen=True):

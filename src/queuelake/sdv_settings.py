@@ -7,19 +7,13 @@ topic templates are in `sdv_rules.py`, which is imported only when something is 
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import Meta, field
 
-from queuelake.config_types import BoundedCount, Section, parse_duration
-from queuelake.errors import RefusedError
+from queuelake.config_types import BoundedCount, PositiveTime, Section, Time, parse_duration
+from queuelake.errors import BadSettingsError
 
-# A bare number, which the original takes too, means milliseconds.
-PositiveTime = Annotated[
-    str, Meta(extra={"quantity": "duration", "ms_min": 1, "bare_number": "ms"})
-]
-Time = Annotated[str, Meta(extra={"quantity": "duration", "ms_min": 0, "bare_number": "ms"})]
 SameRequest = Literal["append", "replace", "ignore"]
 OnInvalid = Literal["puback", "disconnect"]
 OnReject = Literal["done", "retry", "dlq"]
@@ -27,12 +21,8 @@ OnReject = Literal["done", "retry", "dlq"]
 VIN: Final = "{VIN}"  # where a topic template names the vehicle
 
 
-class BadSdvSettingsError(RefusedError):
+class BadSdvSettingsError(BadSettingsError):
     """Fan-out cannot have these settings: `mistakes` has one entry for each."""
-
-    def __init__(self, mistakes: list[str]) -> None:
-        super().__init__("; ".join(mistakes))
-        self.mistakes = mistakes
 
 
 class SdvConfig(Section, frozen=True):
@@ -78,10 +68,3 @@ def read_config(old: SdvConfig, body: object) -> SdvConfig:
     from queuelake import sdv_rules
 
     return sdv_rules.read_config(old, body)
-
-
-def config_changes(base: SdvConfig, config: SdvConfig) -> dict[str, object]:
-    """What of a configuration differs from the one in the file: all that has to be stored of it."""
-    former = cast(dict[str, object], msgspec.to_builtins(base))
-    tree = cast(dict[str, object], msgspec.to_builtins(config))
-    return {key: value for key, value in tree.items() if value != former[key]}

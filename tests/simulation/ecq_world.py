@@ -272,9 +272,9 @@ class World:
             assert problems(view, 10_000) == []
 
 
-def run_seed(seed: int) -> None:
+def run_seed(seed: int, steps: int = STEPS) -> None:
     world = World(seed)
-    for _ in range(STEPS):
+    for _ in range(steps):
         world.step()
     world.settle()
     world.check()

@@ -47,10 +47,10 @@ STEPS = 150
 DRAIN_ROUNDS_MAX = 400
 
 
-def run_seed(seed: int) -> None:
+def run_seed(seed: int, steps: int = STEPS) -> None:
     """One life; raises when a promise was broken."""
     world = World(seed)
-    for _ in range(STEPS):
+    for _ in range(steps):
         world.step()
     world.drain()
 

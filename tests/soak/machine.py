@@ -1,46 +1,11 @@
-"""Many lives of a queue machine: `python -m tests.soak.machine --seeds 10000`.
-
-Prints one line for each seed which broke a promise, and a last line with the sums; the exit code
-is 0 when none did. `--first` and `--seeds 1` repeat one life.
-"""
+"""Many lives of the machine of a durable queue."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
 
+from tests.simulation.lives import soak
 from tests.simulation.queue_machine import STEPS, run_seed
 
-CHUNK = 20
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.machine", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10_000, help="how many lives")
-    parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    chosen = parser.parse_args(arguments)
-    seeds = range(chosen.first, chosen.first + chosen.seeds)
-    failed = 0
-    with ProcessPoolExecutor(chosen.processes) as pool:
-        for seed, mistake in zip(seeds, pool.map(live, seeds, chunksize=CHUNK), strict=True):
-            if mistake:
-                failed += 1
-                print(f"seed {seed}: {mistake}", flush=True)
-    print(f"machine: {chosen.seeds} lives of {STEPS} steps, {failed} failed")
-    return 1 if failed else 0
-
-
-def live(seed: int) -> str:
-    """One life; returns what went wrong, or nothing."""
-    try:
-        run_seed(seed)
-    except Exception as error:  # whatever it is, it belongs to this seed
-        return f"{type(error).__name__}: {error}".replace("\n", " | ")
-    return ""
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(soak("machine", __doc__, run_seed, 10_000, STEPS))

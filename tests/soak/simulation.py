@@ -1,55 +1,24 @@
-"""Many lives of a simulated broker: `python -m tests.soak.simulation --seeds 10000`.
-
-Prints one line for each seed which broke a promise, and a last line with the sums; the exit code
-is 0 when none did. `--first` and `--seeds 1` repeat one life.
-"""
+"""Many lives of a simulated broker."""
 
 from __future__ import annotations
 
-import argparse
 import logging
-import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
 
+from tests.simulation.lives import soak
 from tests.simulation.world import World
 
-CHUNK = 20
+STEPS = 250
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10_000, help="how many lives")
-    parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
-    parser.add_argument("--steps", type=int, default=250, help="events in a life (default 250)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    chosen = parser.parse_args(arguments)
-    seeds = range(chosen.first, chosen.first + chosen.seeds)
-    lives = [(seed, chosen.steps) for seed in seeds]
-    failed = 0
-    with ProcessPoolExecutor(chosen.processes) as pool:
-        for seed, mistake in zip(seeds, pool.map(live, lives, chunksize=CHUNK), strict=True):
-            if mistake:
-                failed += 1
-                print(f"seed {seed}: {mistake}", flush=True)
-    print(f"simulation: {chosen.seeds} lives of {chosen.steps} events, {failed} failed")
-    return 1 if failed else 0
-
-
-def live(life: tuple[int, int]) -> str:
-    """One life; returns what went wrong, or nothing."""
-    seed, steps = life
+def run_seed(seed: int, steps: int) -> None:
     logging.disable(logging.CRITICAL)
-    try:
-        world = World(seed)
-        for _ in range(steps):
-            world.step()
-            world.check()
-        world.settle()
-    except Exception as error:  # whatever it is, it belongs to this seed
-        return f"{type(error).__name__}: {error}".replace("\n", " | ")
-    return ""
+    world = World(seed)
+    for _ in range(steps):
+        world.step()
+        world.check()
+    world.settle()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(soak("simulation", __doc__, run_seed, 10_000, STEPS))

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from queuelake.config_types import changes_between
 from queuelake.control_mq import MqConfigInfo, MqInfo
 from queuelake.errors import ConfigError
 from queuelake.mq_rules import parse_limit
@@ -18,7 +19,6 @@ from queuelake.mq_settings import (
     MqConfig,
     MqSettings,
     auto_created,
-    config_changes,
     config_with,
     read_config,
     read_new,
@@ -315,15 +315,15 @@ def test_one_kind_of_queue_is_made_by_itself_or_none() -> None:
 def test_only_what_was_changed_is_kept_over_the_file() -> None:
     file = MqConfig(gc_interval="5m", max_queue_count=7)
     changed = read_config(file, {"max_queue_count": 9, "quota": {"threshold_percentage": 5}})
-    changes = config_changes(file, changed)
+    changes = changes_between(file, changed)
     assert changes == {"max_queue_count": 9, "quota": {"threshold_percentage": 5}}
     assert config_with(file, changes) == changed
     another = config_with(MqConfig(gc_interval="6m"), changes)
     assert (another.gc_interval, another.max_queue_count) == ("6m", 9)
-    assert config_changes(file, file) == {}
+    assert changes_between(file, file) == {}
     off = read_config(file, {"auto_create": {"lastvalue": False}})
-    assert config_with(file, config_changes(file, off)) == off
-    assert config_changes(file, off) == {"auto_create": {"lastvalue": {"enable": False}}}
+    assert config_with(file, changes_between(file, off)) == off
+    assert changes_between(file, off) == {"auto_create": {"lastvalue": {"enable": False}}}
 
 
 # What is shown

@@ -14,6 +14,7 @@ from queuelake.broker.ecq.rewinding import target
 from queuelake.broker.ecq.subscribing import MailboxSubscriptions
 from queuelake.broker.ecq.topics import LEVEL
 from queuelake.broker.queues.deadletters import rfc3339
+from queuelake.config_types import changes_between
 from queuelake.control_ecq import (
     EMPTY,
     NONE,
@@ -23,7 +24,7 @@ from queuelake.control_ecq import (
     EcqRange,
     EcqStatus,
 )
-from queuelake.ecq_settings import BadEcqSettingsError, EcqConfig, config_changes, read_config
+from queuelake.ecq_settings import BadEcqSettingsError, EcqConfig, read_config
 from queuelake.errors import NotFoundError
 from queuelake.storage import api
 from queuelake.storage import ecq_tables as t
@@ -81,7 +82,7 @@ class MailboxAdministration:
         mailboxes = self._mailboxes
         former = mailboxes.config
         self._use(config)
-        changes = config_changes(self._file_config, config)
+        changes = changes_between(self._file_config, config)
         mailboxes.runner.put(api.META, CONFIG_KEY, msgspec.json.encode(changes))
         if config.gc_interval_ms != former.gc_interval_ms:
             self.garbage.reschedule()

@@ -16,12 +16,13 @@ import logging
 from asyncio import AbstractEventLoop
 from typing import TYPE_CHECKING, Final, final
 
+from queuelake.broker.interval import Interval
 from queuelake.engine.kinds.ecq import ABSENT, IDLE
 from queuelake.storage import api
 from queuelake.storage import ecq_tables as t
 
 if TYPE_CHECKING:
-    from queuelake.broker.clock import Timer, TimerWheel
+    from queuelake.broker.clock import TimerWheel
     from queuelake.broker.ecq.reader import Reader
     from queuelake.broker.ecq.service import Mailboxes
     from queuelake.storage.api import ReadTransaction
@@ -42,29 +43,23 @@ class Garbage:
 
     def __init__(self, mailboxes: Mailboxes, timers: TimerWheel, loop: AbstractEventLoop) -> None:
         self._mailboxes = mailboxes
-        self._timers = timers
         self._loop = loop
-        self._timer: Timer | None = None
+        self._interval = Interval(
+            mailboxes.queues.clock,
+            timers,
+            lambda: mailboxes.config.gc_interval_ms,
+            lambda _: self.collect(),
+        )
         self._now_ms = 0
         self._next: bytes | None = None  # the owner to begin with; None: no run is under way
 
     def start(self) -> None:
-        self._arm(min(FIRST_RUN_MS_MAX, self._mailboxes.config.gc_interval_ms))
+        self._interval.begin(min(FIRST_RUN_MS_MAX, self._mailboxes.config.gc_interval_ms))
 
     def reschedule(self) -> None:
         """The interval has changed."""
         self.collect()
-        self._arm(self._mailboxes.config.gc_interval_ms)
-
-    def _arm(self, after_ms: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        now_ms = self._mailboxes.queues.clock.now_ms()
-        self._timer = self._timers.arm(now_ms + after_ms, self._run)
-
-    def _run(self, now_ms: int) -> None:
-        self._arm(self._mailboxes.config.gc_interval_ms)
-        self.collect()
+        self._interval.begin_anew()
 
     def collect(self) -> bool:
         """Start a run; False: one is under way."""

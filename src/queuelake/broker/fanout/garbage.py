@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
+from queuelake.broker.interval import Interval
 from queuelake.engine.kinds.fanout import EXPIRED
 from queuelake.storage import api
 from queuelake.storage import sdv_tables as t
 
 if TYPE_CHECKING:
-    from queuelake.broker.clock import Timer
     from queuelake.broker.fanout.service import Fanout
 
 log = logging.getLogger("queuelake.fanout")
@@ -33,27 +33,22 @@ class Garbage:
 
     def __init__(self, fanout: Fanout) -> None:
         self._fanout = fanout
-        self._timer: Timer | None = None
+        self._interval = Interval(
+            fanout.clock,
+            fanout.timers,
+            lambda: fanout.config.gc_interval_ms,
+            lambda _: self.collect(),
+        )
         self._run: Iterator[None] | None = None
         self._oldest_ms = 0  # no row is older; 0: nobody knows
 
     def start(self) -> None:
-        self._arm(min(FIRST_RUN_MS_MAX, self._fanout.config.gc_interval_ms))
+        self._interval.begin(min(FIRST_RUN_MS_MAX, self._fanout.config.gc_interval_ms))
         if self._fanout.register.hidden:
             self.collect()
 
     def interval_changed(self) -> None:
-        self._arm(self._fanout.config.gc_interval_ms)
-        self.collect()
-
-    def _arm(self, after_ms: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        now_ms = self._fanout.clock.now_ms()
-        self._timer = self._fanout.timers.arm(now_ms + after_ms, self._due)
-
-    def _due(self, now_ms: int) -> None:
-        self._arm(self._fanout.config.gc_interval_ms)
+        self._interval.begin_anew()
         self.collect()
 
     def collect(self) -> bool:

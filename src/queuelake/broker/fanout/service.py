@@ -31,6 +31,7 @@ from queuelake.broker.participant import Participant
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
 from queuelake.broker.topic_service import LATER, TopicService
+from queuelake.config_types import changes_between
 from queuelake.control_sdv import (
     TIME_TO_ACK_BOUNDS_S,
     SdvCancelled,
@@ -44,7 +45,7 @@ from queuelake.engine.kinds.fanout import BURY, DONE, HEARTBEAT, RETRY, SUBSCRIB
 from queuelake.errors import RefusedError
 from queuelake.protocol import reasons
 from queuelake.protocol.packets import V5
-from queuelake.sdv_settings import VIN, BadSdvSettingsError, SdvConfig, config_changes, read_config
+from queuelake.sdv_settings import VIN, BadSdvSettingsError, SdvConfig, read_config
 from queuelake.storage import api
 from queuelake.storage.api import Batch, Store
 
@@ -274,7 +275,7 @@ class Fanout(TopicService, Participant):
 
     def configure(self, config: SdvConfig) -> None:
         interval = self.config.gc_interval
-        changes = config_changes(self._file_config, config)
+        changes = changes_between(self._file_config, config)
         self.runner.put(api.META, CONFIG_KEY, msgspec.json.encode(changes))
         self._use(config)
         if config.gc_interval != interval:

@@ -12,13 +12,13 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
+from queuelake.broker.interval import Interval
 from queuelake.broker.queues.expiring import Sweep
 from queuelake.engine.groups import GROUP
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
 
 if TYPE_CHECKING:
-    from queuelake.broker.clock import Timer
     from queuelake.broker.message_queues.host import MessageQueueHost
     from queuelake.broker.message_queues.service import MessageQueues
     from queuelake.broker.queues.upkeep import QueueUpkeep
@@ -33,24 +33,18 @@ class Garbage:
     def __init__(self, service: MessageQueues, upkeep: QueueUpkeep) -> None:
         self._service = service
         self._upkeep = upkeep
-        self._timer: Timer | None = None
+        self._interval = Interval(
+            service.queues.clock,
+            upkeep.timers,
+            lambda: service.config.gc_interval_ms,
+            self.collect,
+        )
 
     def start(self) -> None:
-        interval_ms = self._service.config.gc_interval_ms
-        self._arm(random.randrange(interval_ms) + 1)
+        self._interval.begin(random.randrange(self._service.config.gc_interval_ms) + 1)
 
     def reschedule(self) -> None:
-        self._arm(self._service.config.gc_interval_ms)
-
-    def _arm(self, after_ms: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        now_ms = self._service.queues.clock.now_ms()
-        self._timer = self._upkeep.timers.arm(now_ms + after_ms, self._run)
-
-    def _run(self, now_ms: int) -> None:
-        self._arm(self._service.config.gc_interval_ms)
-        self.collect(now_ms)
+        self._interval.begin_anew()
 
     def collect(self, now_ms: int) -> None:
         """Look through all queues, from now on."""

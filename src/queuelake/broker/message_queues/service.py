@@ -24,6 +24,7 @@ from queuelake.broker.queue_views import read_sleeper
 from queuelake.broker.queues.kind import QueueKind
 from queuelake.broker.queues.membership import join
 from queuelake.broker.queues.reloading import read_machine
+from queuelake.config_types import changes_between
 from queuelake.control_mq import MqStats
 from queuelake.engine.groups import GROUP
 from queuelake.errors import NameTakenError
@@ -33,7 +34,6 @@ from queuelake.mq_settings import (
     MqConfig,
     MqSettings,
     TooManyQueuesError,
-    config_changes,
     config_with,
 )
 from queuelake.storage import api, queue_records
@@ -190,7 +190,7 @@ class MessageQueues(QueueKind):
 
     def configure(self, config: MqConfig) -> None:
         self._use(config)
-        changes = config_changes(self._file_config, config)
+        changes = changes_between(self._file_config, config)
         self.queues.runner.put(api.META, CONFIG_KEY, msgspec.json.encode(changes))
         for name in self.names():
             host = self.queues.hosts.get(name)
