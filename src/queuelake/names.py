@@ -1,4 +1,4 @@
-"""The grammar of `$queue/...` topics: from a topic to what is meant by it. Pure.
+"""The grammar of `$queue/...` and `$q/...` topics: from a topic to what is meant by it. Pure.
 
     $queue/{name}                     publish: enqueue; subscribe: join a group
     $queue/{name}/{pattern}           subscribe: only what matches, of a queue with sublevels
@@ -6,6 +6,9 @@
     $queue/{name}/$config             publish: configure
     $queue/dlq/{name}                 the dead letters of {name}
     $queue/responses/{id}             the reply to one request
+
+    $q/{filter}, $queue//{filter}     subscribe: the message queue over this filter, without a name
+    $queue/{name}, .../{filter}       subscribe: the message queue of this name
 
 `{name}` has one or more levels, none of them empty and none beginning with `$`. Which queue a
 longer topic belongs to depends on the queues there are, so it is not decided here.
@@ -21,6 +24,7 @@ from queuelake.errors import RefusedError
 
 PREFIX: Final = b"$queue/"
 MQ_PREFIX: Final = b"$q/"
+MQ_PREFIXES: Final = (MQ_PREFIX, b"$queue//")  # of filters which are in the address whole
 DEAD_LETTERS: Final = "dlq/"
 RESPONSES: Final = "responses/"
 NAME_BYTES_MAX: Final = 400
@@ -89,6 +93,17 @@ def parse_subscribe(topic_filter: bytes) -> tuple[str, bytes]:
         shown = topic_filter.decode("utf-8", "replace")
         raise BadAddressError.because(TOPIC_FILTER_INVALID, f"{shown!r}: {mistake}")
     return b"/".join(levels[:end]).decode(), b"/".join(levels[end:])
+
+
+def parse_message_queue(topic_filter: bytes) -> tuple[str, str]:
+    """The name of the message queue a subscription means, and its filter where that is told."""
+    text = topic_filter.decode()
+    for prefix in MQ_PREFIXES:
+        if topic_filter.startswith(prefix):
+            inner = text[len(prefix) :]
+            return f"/{inner}", inner
+    name, _, inner = text.removeprefix("$queue/").partition("/")
+    return name, inner
 
 
 def queue_name_from_path(segment: str) -> str:

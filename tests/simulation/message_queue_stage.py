@@ -10,11 +10,11 @@ from queuelake.broker.deliveries import Consumer
 from queuelake.broker.message_queues.host import MessageQueueHost
 from queuelake.broker.message_queues.service import MessageQueues
 from queuelake.broker.message_queues.subscriber import MqSubscriber
-from queuelake.broker.message_queues.subscribing import _read
 from queuelake.broker.queues.subscribing import find
 from queuelake.engine.groups import GROUP
 from queuelake.engine.kinds.message_queue import MessageQueue
 from queuelake.mq_settings import MqConfig
+from queuelake.names import parse_message_queue
 from queuelake.settings import Queues, Settings
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
@@ -103,7 +103,7 @@ class Stage:
                 assert not session.consumers, f"{session.client_id} is away and attached"
                 continue
             for topic_filter in session.subscriptions:
-                name, inner = _read(topic_filter)
+                name, inner = parse_message_queue(topic_filter)
                 known = self.service.known.get(name)
                 if known is None or (inner and inner != known.settings.topic_filter):
                     expected.add((session.id, topic_filter))

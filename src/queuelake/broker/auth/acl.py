@@ -22,6 +22,7 @@ from typing import Final, final
 
 import msgspec
 
+from queuelake import names
 from queuelake.broker.auth.filters import Pattern
 from queuelake.broker.auth.matchers import Matcher, check_rules, parse_address
 from queuelake.protocol.topics import is_shared, split_shared
@@ -34,8 +35,6 @@ DECISION_TOPIC_BYTES_MAX: Final = 256  # longer topics are decided each time: no
 RULE_SETS_MAX: Final = 1024
 
 ECQ_PREFIX: Final = b"$ECQ/"
-QUEUE_PREFIX: Final = b"$queue/"
-MQ_PREFIXES: Final = (b"$q/", b"$queue//")
 CONFIG_SUFFIX: Final = b"/$config"
 
 # Only rules about `$ECQ/` may hold placeholders here, and those about subscriptions: decisions on
@@ -169,7 +168,7 @@ class ClientAcl:
         if not filter:
             return False
         rules = self._rules
-        for prefix in MQ_PREFIXES:
+        for prefix in names.MQ_PREFIXES:
             if filter.startswith(prefix):  # what comes out of the queue are messages of its topics
                 inner = filter[len(prefix) :]
                 if not inner or not rules.may_subscribe(inner, self._client_id, self._username):
@@ -202,7 +201,7 @@ class RuleSet:
 
     def may_publish(self, topic: bytes, client_id: str, username: str | None) -> bool:
         levels = topic.split(b"/")
-        admin = topic.startswith(QUEUE_PREFIX) and topic.endswith(CONFIG_SUFFIX)
+        admin = topic.startswith(names.PREFIX) and topic.endswith(CONFIG_SUFFIX)
         for rule in self._rules:
             if not rule.publish:
                 continue

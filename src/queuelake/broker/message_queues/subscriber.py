@@ -9,7 +9,7 @@ from queuelake.broker.queues.incoming import EXPIRY
 from queuelake.broker.queues.subscriber import EXPIRY_ID, EXPIRY_S_MAX, Subscriber
 from queuelake.engine.commands import ACK, NACK, REJECT
 from queuelake.engine.groups import GROUP
-from queuelake.protocol.message import FIRST_BYTE, encode_ids
+from queuelake.protocol.message import FIRST_BYTE
 from queuelake.protocol.packets import V5
 from queuelake.protocol.wire import ONE_BYTE, TWO_BYTES, varint
 
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 class MqSubscriber(Subscriber):
     """It settles by PUBACK; at QoS 0 by what it is sent."""
 
-    __slots__ = ("_subscription_ids",)
+    __slots__ = ()
 
     def __init__(self, host: MessageQueueHost, subscription: Subscription, tag: int) -> None:
         super().__init__(host, subscription, GROUP, False, b"", tag)
-        number = subscription.subscription_id
-        self._subscription_ids: bytes = encode_ids([number]) if number else b""
         self.settles_by_puback = True
         # One client may reach a queue by two filters, and is two consumers then.
         self.consumer = f"{self.session.client_id}\0{subscription.topic_filter.decode()}"
@@ -78,9 +76,9 @@ class MqSubscriber(Subscriber):
         if own and own[0] == EXPIRY_ID:
             left_s = min(max(0, (record.expires_ms - now_ms + 999) // 1000), EXPIRY_S_MAX)
             own = EXPIRY + left_s.to_bytes(4, "big") + own[5:]
-        size = varint(len(self._subscription_ids) + len(own))
+        size = varint(len(self._ids) + len(own))
         length = 2 + len(topic) + len(packet_id) + len(size) + len(payload)
-        length += len(self._subscription_ids) + len(own)
+        length += len(self._ids) + len(own)
         return b"".join(
             [
                 ONE_BYTE[first],
@@ -89,7 +87,7 @@ class MqSubscriber(Subscriber):
                 topic,
                 packet_id,
                 size,
-                self._subscription_ids,
+                self._ids,
                 own,
                 payload,
             ]

@@ -1,10 +1,4 @@
-"""Subscriptions to message queues: which queue a filter means, attaching to it, waiting for it.
-
-$q/{filter}              the queue named `/{filter}`
-$queue//{filter}         the same
-$queue/{name}            the queue of this name
-$queue/{name}/{filter}   the same, if it has this filter
-"""
+"""Subscriptions to message queues: which queue a filter means, attaching to it, waiting for it."""
 
 from __future__ import annotations
 
@@ -17,7 +11,7 @@ from queuelake.broker.message_queues.subscriber import MqSubscriber
 from queuelake.broker.queues.membership import join, leave
 from queuelake.broker.queues.subscribing import find
 from queuelake.errors import RefusedError
-from queuelake.mq_settings import auto_created, legacy_name
+from queuelake.mq_settings import auto_created
 from queuelake.protocol import reasons
 from queuelake.protocol.packets import V5
 
@@ -46,7 +40,7 @@ class Subscriptions:
         """Whether a filter means a message queue, and not a durable one."""
         if topic_filter.startswith(names.MQ_PREFIX):
             return True
-        name, inner = _read(topic_filter)
+        name, inner = names.parse_message_queue(topic_filter)
         queues = self._service.queues
         if name.startswith("/"):
             return name in self._service.known
@@ -72,7 +66,7 @@ class Subscriptions:
         if session.version != V5 and not config.allow_v3:
             problem = "a message queue needs MQTT 5: mq.allow_v3 is off"
             raise RefusedError.because(reasons.UNSPECIFIED_ERROR, problem)
-        if _read(subscription.topic_filter)[0] == "/":
+        if names.parse_message_queue(subscription.topic_filter)[0] == "/":
             problem = f"{subscription.topic_filter.decode()!r} lacks the filter of its queue"
             raise RefusedError.because(reasons.TOPIC_FILTER_INVALID, problem)
         self.wait(subscription)
@@ -81,7 +75,7 @@ class Subscriptions:
 
     def waits_for(self, subscription: Subscription) -> bool:
         """A queue which was deleted while its subscriber was away may be made again."""
-        name, _ = _read(subscription.topic_filter)
+        name, _ = names.parse_message_queue(subscription.topic_filter)
         queues = self._service.queues
         is_name = name.startswith("/") or NAME.fullmatch(name) is not None
         if queues.is_taken(name) or not is_name:
@@ -146,7 +140,7 @@ class Subscriptions:
         join(host, subscriber, now_ms)
 
     def _find(self, topic_filter: bytes) -> Definition | None:
-        name, inner = _read(topic_filter)
+        name, inner = names.parse_message_queue(topic_filter)
         known = self._service.known.get(name)
         if known is None:
             known = self._auto_create(name, inner)
@@ -172,16 +166,3 @@ class Subscriptions:
                 log.warning("%s is not made for a subscription: %s", name, error)
             return None
         return service.known[name]
-
-
-def _read(topic_filter: bytes) -> tuple[str, str]:
-    """Name and filter; the filter is empty where it is not told."""
-    text = topic_filter.decode()
-    if text.startswith("$q/"):
-        inner = text[len("$q/") :]
-        return legacy_name(inner), inner
-    text = text.removeprefix("$queue/")
-    if text.startswith("/"):
-        return text, text[1:]
-    name, _, inner = text.partition("/")
-    return name, inner
