@@ -35,10 +35,9 @@ EXTRAS = ("console", "spark", "cluster")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/install")
     parser.add_argument("--test", action="store_true", help="add the test tools")
-    parser.add_argument("--core", action="store_true", help="leave out console, spark, cluster")
     parser.add_argument("--deps-only", action="store_true", help="do not build queuelake itself")
     options = parser.parse_args()
-    extras = set() if options.core else set(EXTRAS)
+    extras = set(EXTRAS)
     if options.test:
         extras.add("test")
 

@@ -80,6 +80,13 @@ class Compaction(Section, frozen=True):
     interval: PositiveDuration = "10m"
 
 
+class PayloadSchema(Section, frozen=True):
+    """What payloads are, for the lake: `ddl` is a schema in Spark's words, for json and csv."""
+
+    format: Literal["", "json", "csv", "text", "binary"] = ""
+    ddl: str = ""
+
+
 class QueueSettings(Section, frozen=True):
     """Everything that can be said about one queue, complete."""
 
@@ -104,6 +111,7 @@ class QueueSettings(Section, frozen=True):
     performance: Performance = Performance()
     retention: Retention = Retention()
     compaction: Compaction = Compaction()
+    schema: PayloadSchema = PayloadSchema()
 
 
 def configured(base: QueueSettings, changes: Mapping[str, object], name: str = "") -> QueueSettings:

@@ -14,7 +14,16 @@ import msgspec
 from msgspec import Meta, field
 
 from queuelake import names
-from queuelake.config_types import U16, Count, Port, Positive, PositiveSize, Section
+from queuelake.config_types import (
+    U16,
+    Count,
+    Duration,
+    Port,
+    Positive,
+    PositiveSize,
+    Section,
+    Size,
+)
 from queuelake.ecq_settings import EcqConfig
 from queuelake.mq_settings import MqConfig
 from queuelake.queue_settings import QueueSettings
@@ -146,6 +155,27 @@ class Http(Section, frozen=True):
     port: Port = 18083
 
 
+class Flight(Section, frozen=True):
+    """The export process: Arrow Flight for Spark, with the extra `spark`; TLS with both files."""
+
+    enabled: bool = True
+    bind: str = "127.0.0.1"
+    port: Port = 18085
+    certificate: str = ""
+    key: str = ""
+
+
+class Lake(Section, frozen=True):
+    """Where queues become tables, and how long queues wait for that."""
+
+    path: str = ""  # empty: <data-dir>/lake
+    archive_hold_bytes_max: Size = 10 * 1024**3
+    hold: Literal["reject", "drop"] = "reject"
+    # Events and minutes are kept until they are archived, but never longer or more than this.
+    events_age_max: Duration = "7d"
+    events_bytes_max: Size = 256 * 1024**2
+
+
 class Storage(Section, frozen=True):
     durability: Literal["fsync", "buffered"] = "fsync"
     map_size_bytes_initial: Annotated[int, Meta(ge=1024 * 1024)] = 64 * 1024 * 1024
@@ -191,6 +221,8 @@ class Settings(Section, frozen=True):
     acl: list[AclRule] = []
     bans: list[Ban] = []
     http: Http = Http()
+    flight: Flight = Flight()
+    lake: Lake = Lake()
     storage: Storage = Storage()
     queues: Queues = field(default_factory=Queues)
     mq: MqConfig = MqConfig()

@@ -33,7 +33,12 @@ LAYERS = (
     ),
     ("logs",),
     ("apikey",),
-    ("control", "control_queues", "control_mq", "control_ecq", "control_sdv"),
+    ("tables",),
+    ("flight",),
+    (
+        *("control", "control_queues", "control_mq", "control_ecq", "control_sdv"),
+        "control_pipeline",
+    ),
     ("engine",),
     ("storage",),
     ("cluster",),

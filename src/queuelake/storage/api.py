@@ -46,6 +46,15 @@ SDV_IDS: Final = 26  # hash of a VIN + time + hash of a request -> what waits fo
 SDV_REQUESTS: Final = 27  # hash of a request -> how far it has come
 SDV_REFERENCES: Final = 28  # hash of a data id -> how many rows wait for it
 SDV_TRIGGERS: Final = 29  # time of a trigger whose rows are not all stored -> nothing
+# The data pipeline; `pipeline_tables` makes the keys.
+STAGED: Final = 30  # stage + number + piece -> chunk which no queue refers to by itself
+BATCHES: Final = 31  # hash of a job + batch -> what was committed
+ARCHIVED: Final = 32  # table + queue id + shard -> how far the lake has it, what was lost before
+EVENTS: Final = 33  # queue id + first sequence -> steps in the life of messages, as columns
+STATS: Final = 34  # queue id + sequence -> what happened in a minute
+ECQ_LOG: Final = 35  # shard + first sequence -> which entries were written, in order
+SDV_LOG: Final = 36  # shard + first sequence -> which rows were written, in order
+JOBS: Final = 37  # id of a job -> how far it has come
 
 TABLE_NAMES: Final = (
     "meta",
@@ -78,9 +87,17 @@ TABLE_NAMES: Final = (
     "sdv_fanout_requests",
     "sdv_fanout_references",
     "sdv_fanout_triggers",
+    "staged",
+    "batches",
+    "archived",
+    "events",
+    "stats",
+    "ecq_log",
+    "sdv_log",
+    "jobs",
 )
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 SEQUENCE_MAX: Final = (1 << 64) - 1
 
 _QUEUE: Final = struct.Struct(">Q")

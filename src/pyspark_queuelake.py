@@ -1,0 +1,1 @@
+"""Only what Spark looks for: `format("queuelake")` registers itself."""
