@@ -56,7 +56,7 @@ def run_pytest(build: str, selection: list[str]) -> tuple[int, Counter[str]]:
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        command = [sys.executable, "-m", "pytest", "-q", "-n", WORKERS, "--dist", "loadfile"]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", WORKERS, "--dist", "loadgroup"]
         command += ["-p", "no:cacheprovider", f"--junitxml={report}", *selection]
         code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         return code, read_counts(report)

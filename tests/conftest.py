@@ -21,6 +21,14 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup` a file stays in one process, and all that need Spark share one: a
+    session takes ten seconds and half a gigabyte."""
+    for item in items:
+        group = "spark" if item.get_closest_marker("spark") else item.location[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker with default settings for all tests of this process; use your own topics."""
