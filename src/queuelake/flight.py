@@ -33,7 +33,8 @@ ARCHIVED: Final = "archived"  # ArchivedTold -> null
 JOB: Final = "job"  # JobTold -> JobAnswer
 CALL: Final = "call"  # Call -> whatever the control operation answers
 
-CALLS: Final = frozenset({"sdv_cancel", "sdv_request", "status"})  # control operations to be called
+# Control operations to be called; `batch` {job, batch} -> Committed or null: what is known of it.
+CALLS: Final = frozenset({"batch", "sdv_cancel", "sdv_request", "status"})
 JOB_CHARACTERS_MAX: Final = 200
 
 Kind = Literal["durable", "message", "last_value", "ecq", "fanout"]
@@ -109,7 +110,10 @@ class Staged(Struct, frozen=True):
 
 
 class CommitAsked(Struct, frozen=True, omit_defaults=True):
-    """Make these files of a batch visible, all at once; others of the batch are thrown away."""
+    """Make these files of a batch visible, all at once; others of the batch are thrown away.
+
+    Rows go to the queue in the order of the files, and of the rows in them.
+    """
 
     job: str
     batch: int
@@ -117,6 +121,7 @@ class CommitAsked(Struct, frozen=True, omit_defaults=True):
     files: list[str]
     request: str = ""
     data: str = ""
+    payload: bytes = b""  # fan-out: stored as the data; none: it is published, or comes later
 
 
 class Committed(Struct, frozen=True):
