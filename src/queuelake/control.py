@@ -18,6 +18,7 @@ import contextlib
 import itertools
 import socket
 import time
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -38,6 +39,9 @@ SOCKET_POINTER_NAME = "control.path"
 # sun_path holds 108 bytes on Linux and 104 on macOS, with the NUL at its end.
 SOCKET_PATH_BYTES_MAX = 103
 
+# On whose behalf this task asks, for the audit.
+CALLER: ContextVar[str] = ContextVar("caller", default="")
+
 T = TypeVar("T")
 
 
@@ -45,9 +49,12 @@ T = TypeVar("T")
 
 
 class Request(Struct, frozen=True):
+    """`caller`: on whose behalf; empty: the user who runs the broker, from a shell."""
+
     id: int
     op: str
     args: dict[str, object] = {}
+    caller: str = ""
 
 
 class Failure(Struct, frozen=True):
@@ -237,7 +244,7 @@ class ControlClient:
             AnswerError: the broker said no.
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        request = Request(next(self._ids), op, args or {})
+        request = Request(next(self._ids), op, args or {}, CALLER.get())
         frame = encode_frame(request)
         try:
             async with asyncio.timeout(limit_s):

@@ -3,6 +3,8 @@
 Checked before routing, so that a route added later cannot forget it, and so that somebody without
 a key does not learn which paths exist. A wrong key is answered late; the waiting costs nobody else
 anything, and at most SLOWED_MAX wait at a time: the rest is refused at once.
+
+A viewer may read, an operator may change, and what is listed as such takes an admin.
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from queuelake.admin.answers import problem
-from queuelake.apikey import KeyFile
+from queuelake.apikey import Caller, KeyFile, Role
+from queuelake.control import CALLER
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# Who may connect, what the broker is, what others did: to read it and to change it.
+ADMIN_PREFIXES = ("/api/v1/users", "/api/v1/acl", "/api/v1/bans", "/api/v1/audit", "/api/v1/backup")
 WRONG_KEY_DELAY_S = 0.5
 SLOWED_MAX = 64
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="queuelake"'}
@@ -39,14 +45,27 @@ class RequireKey:
             await self._app(scope, receive, send)
             return
         header = _authorization(scope)
-        if header is not None and self._keys.accepts(presented_key(header)):
-            await self._app(scope, receive, send)
-            return
-        refusal = _missing_key() if header is None else await self._wrong_key(scope)
+        caller = self._keys.identify(presented_key(header)) if header is not None else None
+        if caller is not None:
+            needed = needed_role(str(scope.get("method", "GET")), str(scope["path"]))
+            if caller.may(needed):
+                await self._pass(caller, scope, receive, send)
+                return
+            refusal = _too_low(caller, needed)
+        else:
+            refusal = _missing_key() if header is None else await self._wrong_key(scope)
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
         await refusal(scope, receive, send)
+
+    async def _pass(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["caller"] = caller
+        token = CALLER.set(caller.name)  # what the broker is asked for from here is asked by them
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            CALLER.reset(token)
 
     async def _wrong_key(self, scope: Scope) -> Response:
         if self._slowed >= SLOWED_MAX:
@@ -60,6 +79,18 @@ class RequireKey:
         finally:
             self._slowed -= 1
         return problem(401, "BAD_API_KEY", "the API key is wrong", CHALLENGE)
+
+
+def needed_role(method: str, path: str) -> Role:
+    """What somebody must be to ask this."""
+    if path.startswith(ADMIN_PREFIXES):
+        return "admin"
+    return "viewer" if method in READING_METHODS else "operator"
+
+
+def _too_low(caller: Caller, needed: Role) -> Response:
+    words = f"API key {caller.name!r} has the role {caller.role}; this needs {needed}"
+    return problem(403, "FORBIDDEN", words)
 
 
 def _missing_key() -> Response:

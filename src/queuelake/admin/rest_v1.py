@@ -12,6 +12,7 @@ from queuelake.admin.openapi import returns
 from queuelake.admin.paths import SEGMENT
 from queuelake.admin.services import CLIENTS_PER_PAGE_MAX, Services
 from queuelake.control import ClientInfo, ClientPage, Status
+from queuelake.control_audit import ENTRIES_PER_PAGE_MAX, AuditPage
 
 CLIENT = f"/api/v1/clients/{{client_id:{SEGMENT}}}"
 
@@ -25,6 +26,13 @@ Limit = Annotated[
 Cursor = Annotated[
     str, Query(description="`next_cursor` of the page before; empty for the first page.")
 ]
+Entries = Annotated[
+    int, Query(ge=1, le=ENTRIES_PER_PAGE_MAX, description="At most so many entries in the answer.")
+]
+AuditCursor = Annotated[
+    str, Query(description="`next` of the page before; empty for the first page.")
+]
+Only = Annotated[str, Query(description="Only entries with this; empty: all.")]
 
 
 def add_v1_routes(app: FastAPI, services: Services) -> None:
@@ -48,3 +56,16 @@ def add_v1_routes(app: FastAPI, services: Services) -> None:
         """Disconnect a client; its session lives on as it asked for. 404 when it is not there."""
         await services.disconnect(client_id)
         return Response(status_code=204)
+
+    @app.get("/api/v1/audit", tags=["broker"], responses=returns(AuditPage))
+    async def audit(
+        limit: Entries = 100,
+        cursor: AuditCursor = "",
+        caller: Only = "",
+        operation: Only = "",
+        target: Only = "",
+    ) -> Response:
+        """Who changed what, the newest first, page by page; for admins."""
+        return answer(
+            await services.audit(limit, cursor, caller=caller, operation=operation, target=target)
+        )

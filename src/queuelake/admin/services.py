@@ -22,6 +22,7 @@ from queuelake.control import (
     Readiness,
     Status,
 )
+from queuelake.control_audit import AUDIT, AuditPage
 from queuelake.control_ecq import (
     EcqConfigInfo,
     EcqGcAnswer,
@@ -101,6 +102,11 @@ class Services:
 
     async def disconnect(self, client_id: str) -> None:
         await self._control.call("disconnect", object, {"client_id": client_id})
+
+    async def audit(self, limit: int, cursor: str, **wanted: str) -> AuditPage:
+        """The newest first; `wanted`: of one caller, operation or target."""
+        args: dict[str, object] = {"limit": limit, "cursor": cursor, **wanted}
+        return await self._control.call(AUDIT, AuditPage, args)
 
     # Queues, by their bare name
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from queuelake.broker.audit import CHANGES, Audit
 from queuelake.control import (
     SOCKET_NAME,
     SOCKET_PATH_BYTES_MAX,
@@ -50,9 +51,12 @@ _decode_request = msgspec.msgpack.Decoder(Request).decode
 class ControlServer:
     """Serves `operations` on the control socket of one data directory."""
 
-    def __init__(self, data_dir: Path, operations: Mapping[str, Operation]) -> None:
+    def __init__(
+        self, data_dir: Path, operations: Mapping[str, Operation], audit: Audit | None = None
+    ) -> None:
         self._data_dir = data_dir
         self._operations = operations
+        self._audit = audit
         self._server: asyncio.AbstractServer | None = None
         self._path: Path | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -132,9 +136,10 @@ class ControlServer:
             operation = self._operations.get(request.op)
             if operation is None:
                 raise NotFoundError(f"there is no control operation {request.op!r}")
-            result = operation(request.args)
-            if inspect.isawaitable(result):
-                result = await result
+            if self._audit is not None and request.op in CHANGES:
+                result = await self._change(self._audit, operation, request)
+            else:
+                result = await _run(operation, request.args)
             raw = msgspec.Raw(msgspec.msgpack.encode(result))
             return encode_frame(Response(request.id, True, result=raw))
         except QueuelakeError as exc:
@@ -143,6 +148,26 @@ class ControlServer:
             log.exception("control operation %r failed", request.op)
             error = Failure("INTERNAL_ERROR", f"{request.op} failed; see the broker's log", 500)
         return encode_frame(Response(request.id, False, error=error))
+
+    async def _change(self, audit: Audit, operation: Operation, request: Request) -> object:
+        """Run an operation which changes something, and write down what it did."""
+        look = CHANGES[request.op].before
+        before = None
+        if look:
+            with contextlib.suppress(QueuelakeError):  # there was nothing
+                before = await _run(self._operations[look], request.args)
+        try:
+            result = await _run(operation, request.args)
+        except QueuelakeError as exc:
+            await audit.note(request, before, None, str(exc))
+            raise
+        await audit.note(request, before, result, "")
+        return result
+
+
+async def _run(operation: Operation, args: dict[str, object]) -> object:
+    result = operation(args)
+    return await result if inspect.isawaitable(result) else result
 
 
 def _place(data_dir: Path) -> Path:

@@ -18,12 +18,14 @@ from pathlib import Path
 
 from queuelake import __version__
 from queuelake.apikey import ensure_api_key
+from queuelake.broker.audit import Audit
 from queuelake.broker.children import Supervisor, admin_child, bind_http
 from queuelake.broker.control import ControlServer
 from queuelake.broker.core import Broker
 from queuelake.broker.listener import Listeners
 from queuelake.broker.operations import Operations, is_compiled
 from queuelake.broker.sys_topics import SysTopics
+from queuelake.control_audit import AUDIT
 from queuelake.errors import ConfigError
 from queuelake.settings import Settings
 from queuelake.storage.lmdb_store import LmdbStore
@@ -84,7 +86,10 @@ class Server:
             supervisor = await self._start_admin(stack, store, addresses)
             restarts = supervisor.restarts if supervisor is not None else {}
             operations = Operations(broker, addresses, restarts)
-            control = ControlServer(self._data_dir, operations.table())
+            audit = Audit(self._data_dir, broker.clock.now_ms)
+            stack.callback(audit.close)
+            table = operations.table() | {AUDIT: audit.page}
+            control = ControlServer(self._data_dir, table, audit)
             await control.start()
             stack.push_async_callback(control.close)
             self._handle_signals(broker, listeners)

@@ -10,7 +10,18 @@ import sys
 
 import typer
 
-from queuelake.cli import backup, configuration, doctor, ecq, publish, sdv, serve, subscribe, users
+from queuelake.cli import (
+    backup,
+    configuration,
+    doctor,
+    ecq,
+    keys,
+    publish,
+    sdv,
+    serve,
+    subscribe,
+    users,
+)
 from queuelake.errors import ConfigError, QueuelakeError
 
 EXIT_FAILED = 1
@@ -43,6 +54,7 @@ app.command(epilog=serve.EPILOG)(serve.serve)
 app.command("pub", epilog=publish.EPILOG)(publish.publish)
 app.command("sub", epilog=subscribe.EPILOG)(subscribe.subscribe)
 app.add_typer(users.app, name="users", epilog=users.EPILOG)
+app.add_typer(keys.app, name="keys", epilog=keys.EPILOG)
 app.add_typer(ecq.app, name="ecq", epilog=ecq.EPILOG)
 app.add_typer(sdv.app, name="sdv", epilog=sdv.EPILOG)
 app.command(epilog=backup.EPILOG)(backup.backup)
