@@ -2,25 +2,31 @@
 
 M is what mosquitto spends on one message, 1->1, QoS 1, 256 B, in the same run. CPU is that of the
 whole process tree. After the million mailboxes and the million pending rows the broker is killed
-with SIGKILL and started again on the same data; then one device and one vehicle come online.
+with SIGKILL and started again on the same data; then one device and one vehicle come online, and
+then a thousand of each. At last others are served while triggers are stored, and while all that was
+stored is collected as garbage (`bystanders.py`).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from queue import Queue
 
 import paho.mqtt.client as mqtt
+from bystanders import Again, Rounds
 from figures import Figure, LoadError, disk_bytes, seconds, show, status_mb
 from last_values import load
 from loads import ONE_TO_ONE
+from online import deliveries, dispatch
 from paho.mqtt.enums import CallbackAPIVersion
 from peers import Running, find_peers, in_own_folder, open_queuelake, read_ports
+from rest import ask
+from usage import cpu_s
 
 READY_S_TARGET, RSS_MB_TARGET, FIRST_MS_TARGET = 2.0, 150.0, 50.0
 WRITE_TARGET, ROW_TARGET = 1.0, 0.3
@@ -28,7 +34,6 @@ OWNERS = 10_000
 IDS = 100_000  # of one trigger
 WRITES = ("-P", "10", "-S", "0", "--size", "256", "--qos", "1")
 DATA = b"x" * 256
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def measure(folder: Path, count: int) -> Iterator[Figure]:
@@ -53,16 +58,48 @@ def measure(folder: Path, count: int) -> Iterator[Figure]:
         process.wait()
     start_s = time.monotonic()
     with open_queuelake(folder) as process:
-        port = read_ports(process, folder)["mqtt"]
+        ports = read_ports(process, folder)
         yield Figure("exec to ready, after kill -9", seconds(start_s), "s", READY_S_TARGET)
         rss = status_mb(process.pid, "VmRSS")
         yield Figure("restarted: RSS of the broker", rss, "MB", RSS_MB_TARGET)
-        device = "car-3-7"
-        first = first_delivery_ms(port, device, f"$ECQ/{device}/#")
-        yield Figure("first message to a device which comes online", first, "ms", FIRST_MS_TARGET)
-        vehicle = "VIN0000000007"
-        first = first_delivery_ms(port, vehicle, f"agent/{vehicle}/proxy/request/+")
-        yield Figure("first message to a vehicle which comes online", first, "ms", FIRST_MS_TARGET)
+        yield from first_deliveries(ports["mqtt"])
+        key = (folder / "data" / "api-key").read_text().strip()
+        running = Running(ports["mqtt"], process.pid, ports["http"], key)
+        yield from deliveries(running, m)
+        platform = online(running.port, "platform", None)
+        yield from dispatch(running, platform, m)
+        yield from beside_others(running, platform)
+        platform.disconnect()
+
+
+def first_deliveries(port: int) -> Iterator[Figure]:
+    device = "car-3-7"
+    first = first_delivery_ms(port, device, f"$ECQ/{device}/#")
+    yield Figure("first message to a device which comes online", first, "ms", FIRST_MS_TARGET)
+    vehicle = "VIN0000000007"
+    first = first_delivery_ms(port, vehicle, f"agent/{vehicle}/proxy/request/+")
+    yield Figure("first message to a vehicle which comes online", first, "ms", FIRST_MS_TARGET)
+
+
+def beside_others(running: Running, platform: mqtt.Client) -> Iterator[Figure]:
+    rounds = Rounds(running)
+    yield from rounds.before()
+    with Again(lambda: publish_trigger(platform, 0, IDS)) as triggers:
+        yield from rounds.meanwhile(f"triggers of {IDS:,} ids", triggers.is_going_on)
+    for family, what in (("ecq", "mailbox entries"), ("sdv", "pending rows")):
+        ask(running, "PUT", f"/{family}/config", {"data_retention": "1s"})
+        begin_collection(running, family)
+        yield from rounds.meanwhile(
+            f"collection of {what}", partial(is_collecting, running, family)
+        )
+
+
+def begin_collection(running: Running, family: str) -> bool:
+    return bool(ask(running, "POST", f"/{family}/gc")["started"])
+
+
+def is_collecting(running: Running, family: str) -> bool:
+    return not begin_collection(running, family)
 
 
 def yardstick_us() -> float:
@@ -79,12 +116,17 @@ def trigger(running: Running, count: int) -> float:
     client.publish("$SDV-FANOUT/data/bench", DATA, qos=1).wait_for_publish(60)
     before_s = cpu_s(running.pid)
     for start in range(0, count, IDS):
-        ids = [f"VIN{number:010}" for number in range(start, min(start + IDS, count))]
-        body = {"ids": ids, "request_id": "task_bench_1", "data_id": "bench"}
-        client.publish("$SDV-FANOUT/trigger", json.dumps(body), qos=1).wait_for_publish(120)
+        publish_trigger(client, start, min(start + IDS, count))
     used_s = cpu_s(running.pid) - before_s
     client.disconnect()
     return used_s * 1e6 / count
+
+
+def publish_trigger(platform: mqtt.Client, first: int, end: int) -> None:
+    """For these vehicles; returns when all rows are durable."""
+    ids = [f"VIN{number:010}" for number in range(first, end)]
+    body = {"ids": ids, "request_id": "task_bench_1", "data_id": "bench"}
+    platform.publish("$SDV-FANOUT/trigger", json.dumps(body), qos=1).wait_for_publish(120)
 
 
 def first_delivery_ms(port: int, client_id: str, topic_filter: str) -> float:
@@ -107,19 +149,6 @@ def online(port: int, client_id: str, on_message: Callable[..., None] | None) ->
     client.loop_start()
     connected.get(timeout=30)
     return client
-
-
-def cpu_s(pid: int) -> float:
-    """Of a process and those below it."""
-    ticks = 0
-    waiting = [pid]
-    while waiting:
-        one = waiting.pop()
-        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-        for task in Path(f"/proc/{one}/task").iterdir():
-            waiting += [int(child) for child in (task / "children").read_text().split()]
-    return ticks / TICKS
 
 
 if __name__ == "__main__":

@@ -7,13 +7,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
-import urllib.request
 
 from loads import Load, compare
 from peers import Running
+from rest import ask
 
 CONFIG = """
 [mq]
@@ -25,12 +23,7 @@ TEN_WRITERS = ("-P", "10", "-S", "0", "--size", "256", "--qos", "1")
 
 
 def make_queue(running: Running, body: dict[str, object]) -> None:
-    url = f"http://127.0.0.1:{running.http_port}/api/v5/message_queues/queues"
-    key = base64.b64encode(running.api_key.encode()).decode()
-    headers = {"Authorization": f"Basic {key}", "Content-Type": "application/json"}
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request) as answer:
-        answer.read()
+    ask(running, "POST", "/api/v5/message_queues/queues", body)
 
 
 def make_regular(running: Running) -> None:
