@@ -6,11 +6,11 @@ the REST API alike. Places are as in tables.py: "up to here".
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
-from queuelake.flight import PayloadSchema
+from queuelake.flight import JobTold, PayloadSchema
 
 # Operations, with their arguments.
 QUEUE_FLAGS: Final = "queue_flags"  # -> list[QueueFlags]: queues for which something is set
@@ -25,6 +25,9 @@ JOB: Final = "job"  # id -> flight.JobTold
 JOB_CANCEL: Final = "job_cancel"  # id -> flight.JobTold
 ARCHIVE_LAG: Final = "archive_lag"  # -> ArchiveLag
 
+JOBS_PER_PAGE_MAX: Final = 1_000
+ARCHIVED_QUEUES_MAX: Final = 1_000  # in one answer or scrape: those furthest behind
+
 
 class QueueFlags(Struct, frozen=True):
     """What the settings of a queue say to the pipeline; `number` is its id in the store."""
@@ -32,3 +35,43 @@ class QueueFlags(Struct, frozen=True):
     number: int
     archive: bool
     schema: PayloadSchema | None = None
+
+
+class JobPage(Struct, frozen=True):
+    """Jobs, the newest first; ask again with `next` as the cursor for more."""
+
+    items: list[JobTold]
+    next: str | None = None
+
+
+class ArchivedQueue(Struct, frozen=True):
+    """A queue with `archive = true`: how far it reaches, and how far the lake has it."""
+
+    queue: str
+    queue_id: str
+    upto: list[int]  # of each partition: the last sequence
+    archived: list[int]  # of each partition
+    behind: int  # messages which the lake does not have
+    held_bytes: int  # kept for the archive only: nobody else needs them
+    lost: int = 0  # messages which were dropped before they were archived
+    oldest_ms: int | None = None  # when the oldest message came which is not archived
+
+
+class ArchiveLag(Struct, frozen=True):
+    """What waits for the archive. `alarm` from 80 % of `hold_bytes_max` on."""
+
+    queues: list[ArchivedQueue]
+    held_bytes: int
+    hold_bytes_max: int
+    hold: Literal["reject", "drop"]
+    alarm: bool
+
+
+class ArchiveFigures(Struct, frozen=True):
+    """The metrics of the archive: of all queues, and of those furthest behind."""
+
+    held_bytes: int = 0
+    hold_bytes_max: int = 0
+    alarm: bool = False
+    lost: int = 0
+    behind_by_queue: dict[str, int] = {}

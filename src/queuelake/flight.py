@@ -176,7 +176,8 @@ class JobTold(Struct, frozen=True, omit_defaults=True):
 
     id: str
     kind: str
-    state: Literal["running", "done", "failed", "cancelled"] = "running"
+    # `lost` is never told: it is said of a running job which has been silent for too long.
+    state: Literal["running", "done", "failed", "cancelled", "lost"] = "running"
     done: int = 0
     total: int = 0
     unit: str = "rows"
