@@ -31,6 +31,7 @@ HOT = (
     "src/queuelake/storage/queue_space.py",
     "src/queuelake/storage/queue_tables.py",
     "src/queuelake/storage/sdv_tables.py",
+    "src/queuelake/storage/stage_tables.py",
     "src/queuelake/broker/auth/acl.py",
     "src/queuelake/broker/auth/filters.py",
     "src/queuelake/broker/clock.py",

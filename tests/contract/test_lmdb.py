@@ -15,7 +15,7 @@ import pytest
 
 from queuelake.errors import StorageError, StoreFormatError, StoreLockedError
 from queuelake.settings import Storage
-from queuelake.storage.api import META, RETAINED, SESSIONS, Batch
+from queuelake.storage.api import FORMAT_VERSION, META, RETAINED, SESSIONS, Batch
 from queuelake.storage.lmdb_store import LmdbStore
 from queuelake.storage.queue_rows import u64
 from tests.contract.rows import Queues, message, payloads, row_counts
@@ -260,7 +260,7 @@ def test_another_format_version_is_refused_and_left_alone(tmp_path: Path) -> Non
     store.commit(one_row(META, b"format", b"7"))
     store.close()
     for _ in range(2):
-        with pytest.raises(StoreFormatError, match="store has format 7, this version reads 3"):
+        with pytest.raises(StoreFormatError, match=f"format 7, this version reads {FORMAT_VERSION}"):
             LmdbStore(tmp_path)
 
 

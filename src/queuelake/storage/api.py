@@ -46,8 +46,8 @@ SDV_IDS: Final = 26  # hash of a VIN + time + hash of a request -> what waits fo
 SDV_REQUESTS: Final = 27  # hash of a request -> how far it has come
 SDV_REFERENCES: Final = 28  # hash of a data id -> how many rows wait for it
 SDV_TRIGGERS: Final = 29  # time of a trigger whose rows are not all stored -> nothing
-# The data pipeline; `pipeline_tables` makes the keys.
-STAGED: Final = 30  # stage + number + piece -> chunk which no queue refers to by itself
+# The data pipeline; `stage_tables` and others make the keys.
+STAGED: Final = 30  # stage + number + piece -> chunk which is seen only through a pointer
 BATCHES: Final = 31  # hash of a job + batch -> what was committed
 ARCHIVED: Final = 32  # table + queue id + shard -> how far the lake has it, what was lost before
 EVENTS: Final = 33  # queue id + first sequence -> steps in the life of messages, as columns

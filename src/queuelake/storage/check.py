@@ -13,6 +13,8 @@ from queuelake.storage import api, ecq_tables, queue_records, queue_tables, reco
 from queuelake.storage.api import ReadTransaction
 from queuelake.storage.chunk import decode_chunk
 from queuelake.storage.queue_rows import owns_chunks, read_chunk, row_chunks
+from queuelake.storage.stage_records import decode_batch
+from queuelake.storage.stage_tables import is_pointer, read_pointer, resolve
 
 ROWS_AT_START = 200  # a start must not wait for a long queue to be read
 _LAST_KEY = b"\xff" * 511
@@ -67,6 +69,7 @@ def _check_values(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
         (api.ECQ_SEQNO, ecq_tables.read_numbers),
         (api.ECQ_STATE, ecq_tables.read_numbers),
         (api.ECQ_PAYLOAD, ecq_tables.check_payload),
+        (api.BATCHES, decode_batch),
     ):
         for key, value in islice(view.scan(table, b"", _LAST_KEY), rows_max):
             try:
@@ -99,6 +102,8 @@ def _check_chunks(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
             continue
         first = int.from_bytes(prefix[10:], "big")
         try:
+            if is_pointer(value):
+                value = resolve(view, read_pointer(value))
             stored = decode_chunk(value)
         except StorageError as error:
             found.append(f"queue chunk {prefix.hex()} cannot be read: {error}")

@@ -25,6 +25,8 @@ from queuelake.errors import StorageError
 TEXT_COLUMNS: Final = 6
 RECORDS_MAX: Final = 4096  # records which are all the same take no bytes: they need a limit too
 HEAD_BYTES: Final = 40
+POINTER_BYTES: Final = 36  # what is stored in the place of a chunk which is elsewhere
+PIECE_BYTES: Final = 32 * 1024 - 16  # with the head of a page it fills eight pages of LMDB
 ROW_BYTES_MAX: Final = 18 + 4 * TEXT_COLUMNS  # what a record adds to the bytes of its texts
 
 _HEAD: Final = struct.Struct("<QII6I")
@@ -225,12 +227,12 @@ def _cost(record: Record, ones: int) -> int:
 
 
 def chunk_range(value: bytes) -> tuple[int, int]:
-    """First and last sequence in a chunk; its first bytes are enough.
+    """First and last sequence in a chunk; its first bytes are enough, or a pointer to it.
 
     Raises:
         StorageError: this is no chunk.
     """
-    if len(value) < HEAD_BYTES:
+    if len(value) < POINTER_BYTES:
         raise StorageError(f"chunk of {len(value)} bytes is shorter than its head")
     first, count = struct.unpack_from("<QI", value)
     return first, first + count - 1
@@ -244,6 +246,14 @@ def chunk_times(value: bytes) -> tuple[int, int]:
         return first_ms, first_ms
     (last_ms,) = struct.unpack_from("<q", value, HEAD_BYTES + 8 * (count - 1))
     return first_ms, last_ms
+
+
+def has_one_time(value: bytes) -> bool:
+    """Whether all records of a chunk came at the same time, and expire at the same time."""
+    if len(value) < HEAD_BYTES + 16:
+        return False
+    flags: int = struct.unpack_from("<I", value, 12)[0]
+    return flags & _ONE_TS != 0 and flags & _ONE_EXPIRES != 0
 
 
 @final

@@ -35,6 +35,7 @@ from queuelake.storage.api import (
     RETAINED,
     SDV_DATA,
     SDV_IDS,
+    STAGED,
     TABLE_NAMES,
     Batch,
     ReadTransaction,
@@ -331,7 +332,7 @@ class _LmdbView:
 
 def _adds_messages(batch: Batch) -> bool:
     """Whether a full store must refuse this; what only settles or deletes makes room."""
-    for table in (MESSAGES, RETAINED, CHUNKS, DELAYED, ECQ_PAYLOAD, SDV_DATA, SDV_IDS):
+    for table in (MESSAGES, RETAINED, CHUNKS, DELAYED, ECQ_PAYLOAD, SDV_DATA, SDV_IDS, STAGED):
         for value in batch.tables[table].values():
             if value is not None:
                 return True

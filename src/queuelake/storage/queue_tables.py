@@ -4,7 +4,8 @@ Keys are big-endian numbers, the queue id first: the order of a table is queue, 
 and everything of a queue is one range of each table. The messages a partition got in one commit
 are one chunk, or several of at most 32 KiB. A message which is longer is alone in its chunk, and
 that chunk is stored in pieces. Chunks of a partition never overlap; a gap between them is where
-messages were deleted.
+messages were deleted. In the place of a chunk there may be a pointer to one which was staged
+(`stage_tables`); whoever reads with the functions below does not see the difference.
 
     QUEUES      queue                              -> QueueRecord
     CHUNKS      queue, partition, first sequence, piece -> chunk
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from queuelake.errors import StorageError
-from queuelake.storage import api
+from queuelake.storage import api, chunk
 from queuelake.storage.api import (
     CHUNKS,
     DELAYED,
@@ -46,8 +47,9 @@ from queuelake.storage.chunk import (
     decode_chunk,
     encode_chunk,
 )
+from queuelake.storage.stage_tables import is_pointer, read_pointer, resolve
 
-PIECE_BYTES: Final = 32 * 1024 - 16  # with the head of a page it fills eight pages of LMDB
+PIECE_BYTES: Final = chunk.PIECE_BYTES
 PIECE_MAX: Final = 0xFFFF
 TRIM_CHUNKS_MAX: Final = 2000  # for each partition and commit
 HASH_BYTES: Final = 16
@@ -205,9 +207,9 @@ def read_ahead(
     records = read_chunk_at(view, queue_id, partition, seq)
     size = sum([record.size() for record in records])
     if records and size < bytes_max:
-        for chunk in _chunks_from(view, queue_id, partition, records[-1].seq + 1):
-            records += decode_chunk(chunk)
-            size += len(chunk)
+        for value in _chunks_from(view, queue_id, partition, records[-1].seq + 1):
+            records += decode_chunk(value)
+            size += len(value)
             if size >= bytes_max:
                 break
     return records
@@ -270,7 +272,7 @@ def _chunk_at_or_below(
     key, value = found
     pieces = int.from_bytes(key[CHUNK_PREFIX:], "big")
     if pieces == 0:
-        return value
+        return resolve(view, read_pointer(value)) if is_pointer(value) else value
     before = [read_piece(view, key[:CHUNK_PREFIX], piece) for piece in range(pieces)]
     return b"".join([*before, value])
 
@@ -299,7 +301,8 @@ def _chunks_from(view: ReadTransaction, queue_id: int, partition: int, seq: int)
         prefix = key[:CHUNK_PREFIX]
         pieces.append(value)
         if len(value) < PIECE_BYTES:  # no need to look at what follows
-            yield b"".join(pieces)
+            whole = b"".join(pieces)
+            yield resolve(view, read_pointer(whole)) if is_pointer(whole) else whole
             pieces = []
     if pieces:
         yield b"".join(pieces)

@@ -17,6 +17,7 @@ from queuelake.engine import commands as c
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
 from queuelake.storage.chunk import Record, chunk_range
+from queuelake.storage.stage_tables import stored_bytes
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
@@ -198,8 +199,9 @@ class Retention:
                     self._bytes -= forgotten * oldest.bytes_each
                 counted.first, counted.last = chunk_range(value)
                 counted.size = 0
-            counted.size += len(value)
-            self._bytes += len(value)
+            size = stored_bytes(value)
+            counted.size += size
+            self._bytes += size
         return chunks
 
 
@@ -210,4 +212,4 @@ def _second_ms(heads: list[tuple[int, int]]) -> int:
 
 def _chunk_bytes(view: ReadTransaction, queue_id: int, number: int, first: int) -> int:
     prefix = t.chunk_key(queue_id, number, first)[: t.CHUNK_PREFIX]
-    return sum([len(value) for _, value in t.scan_prefix(view, api.CHUNKS, prefix)])
+    return sum([stored_bytes(value) for _, value in t.scan_prefix(view, api.CHUNKS, prefix)])
