@@ -260,7 +260,7 @@ def test_another_format_version_is_refused_and_left_alone(tmp_path: Path) -> Non
     store.commit(one_row(META, b"format", b"7"))
     store.close()
     for _ in range(2):
-        with pytest.raises(StoreFormatError, match=f"format 7, this version reads {FORMAT_VERSION}"):
+        with pytest.raises(StoreFormatError, match=f"7, this version reads {FORMAT_VERSION}"):
             LmdbStore(tmp_path)
 
 
