@@ -45,8 +45,8 @@ SDV_META: Final = 25  # hash of a data id -> when it was published last
 SDV_IDS: Final = 26  # hash of a VIN + time + hash of a request -> what waits for the vehicle
 SDV_REQUESTS: Final = 27  # hash of a request -> how far it has come
 SDV_REFERENCES: Final = 28  # hash of a data id -> how many rows wait for it
-SDV_TRIGGERS: Final = 29  # time of a trigger whose rows are not all stored -> nothing
-# The data pipeline; `stage_tables` and others make the keys.
+SDV_TRIGGERS: Final = 29  # time of a trigger whose rows are not all stored -> where they begin
+# The data pipeline; `stage_tables`, `pipeline_tables`, `log_tables` and others make the keys.
 STAGED: Final = 30  # stage + number + piece -> chunk which is seen only through a pointer
 BATCHES: Final = 31  # hash of a job + batch -> what was committed
 ARCHIVED: Final = 32  # table + queue id + shard -> how far the lake has it, what was lost before

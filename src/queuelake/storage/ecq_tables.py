@@ -66,8 +66,9 @@ def entry_size(key: bytes, record: Record) -> int:
     return len(key) + len(record.properties) + len(record.payload)
 
 
-def put_entry(batch: Batch, owner: bytes, key_digest: bytes, record: Record) -> None:
-    """Write an entry, which replaces those of the same key; `owner` is a digest."""
+def put_entry(batch: Batch, owner: bytes, key_digest: bytes, record: Record) -> bytes:
+    """Write an entry, which replaces those of the same key; `owner` is a digest. Returns the key
+    of its payload."""
     prefix = owner + key_digest
     place = _PLACE.pack(record.seq, record.ts_ms)
     size = entry_size(record.key, record)
@@ -75,7 +76,9 @@ def put_entry(batch: Batch, owner: bytes, key_digest: bytes, record: Record) -> 
     batch.replace(prefix)
     batch.put(ECQ_INDEX, owner + place[:8], head + record.key)
     value = _PAYLOAD.pack(record.expires_ms, len(record.properties))
-    batch.put(ECQ_PAYLOAD, prefix + place, value + record.properties + record.payload)
+    key = prefix + place
+    batch.put(ECQ_PAYLOAD, key, value + record.properties + record.payload)
+    return key
 
 
 def delete_entry(batch: Batch, owner: bytes, row: IndexRow) -> None:
@@ -145,10 +148,15 @@ def read_entry(view: ReadTransaction, owner: bytes, row: IndexRow) -> Record | N
     value = view.get(ECQ_PAYLOAD, payload_key(owner, row))
     if value is None:
         return None
+    properties, payload, expires_ms = read_payload(value)
+    return Record(b"", row.key, b"", b"", properties, payload, 1, 0, row.ts_ms, expires_ms, row.seq)
+
+
+def read_payload(value: bytes) -> tuple[bytes, bytes, int]:
+    """Properties, payload, until when."""
     expires_ms, length = _PAYLOAD.unpack_from(value)
     end = 12 + length
-    properties, payload = value[12:end], value[end:]
-    return Record(b"", row.key, b"", b"", properties, payload, 1, 0, row.ts_ms, expires_ms, row.seq)
+    return value[12:end], value[end:], expires_ms
 
 
 def check_payload(value: bytes) -> None:

@@ -1,0 +1,87 @@
+"""Steps in the lives of messages, for the table `events`: which of them a machine notes down.
+
+They say what happened and are no part of a machine's state, as its counters are not: whoever has
+the store takes them with each commit.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+# What a queue keeps.
+OFF: Final = 0
+FAILURES: Final = 1
+ALL: Final = 2
+
+# Steps, by their place in `tables.STEPS`.
+ENQUEUED: Final = 0
+DELIVERED: Final = 1
+ACKED: Final = 2
+NACKED: Final = 3
+REJECTED: Final = 4
+TIMED_OUT: Final = 5
+DEAD_LETTERED: Final = 6
+EXPIRED: Final = 7
+DROPPED: Final = 8
+
+REASON_CHARACTERS_MAX: Final = 1000
+
+
+@final
+class Events:
+    """As columns, in the order in which things happened."""
+
+    __slots__ = (
+        "attempts",
+        "consumers",
+        "groups",
+        "partitions",
+        "reasons",
+        "seqs",
+        "steps",
+        "times_ms",
+    )
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.times_ms: list[int] = []
+        self.partitions: list[int] = []
+        self.seqs: list[int] = []
+        self.attempts: list[int] = []
+        self.groups: list[str] = []
+        self.consumers: list[str] = []
+        self.reasons: list[str] = []
+
+    def add(
+        self,
+        step: int,
+        now_ms: int,
+        partition: int,
+        seq: int,
+        group: str = "",
+        consumer: str = "",
+        attempt: int = 0,
+        reason: str = "",
+    ) -> None:
+        self.steps.append(step)
+        self.times_ms.append(now_ms)
+        self.partitions.append(partition)
+        self.seqs.append(seq)
+        self.attempts.append(attempt)
+        self.groups.append(group)
+        self.consumers.append(consumer)
+        self.reasons.append(reason[:REASON_CHARACTERS_MAX])
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def extend(self, later: Events) -> None:
+        """What came after these."""
+        self.steps += later.steps
+        self.times_ms += later.times_ms
+        self.partitions += later.partitions
+        self.seqs += later.seqs
+        self.attempts += later.attempts
+        self.groups += later.groups
+        self.consumers += later.consumers
+        self.reasons += later.reasons
