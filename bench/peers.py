@@ -82,7 +82,7 @@ def open_queuelake(folder: Path, config: str = "") -> Iterator[subprocess.Popen[
     command = [str(program), "serve", "--data-dir", str(folder / "data")]
     command += ["--config", str(folder / "queuelake.toml")]
     # Port 0 everywhere; the `ready` line on stdout says which one was taken.
-    for key in ("listeners.mqtt.port", "listeners.ws.port", "http.port"):
+    for key in ("listeners.mqtt.port", "listeners.ws.port", "http.port", "flight.port"):
         command += ["--set", f"{key}=0"]
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

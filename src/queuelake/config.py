@@ -32,6 +32,8 @@ FILE_KEYS = (
     "tls.certificate",
     "tls.key",
     "tls.client_ca",
+    "flight.certificate",
+    "flight.key",
     "auth.password_file",
     "auth.scram_file",
     "auth.jwt.public_key_file",

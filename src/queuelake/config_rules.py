@@ -74,6 +74,8 @@ def _places(settings: Settings) -> Iterator[Finding]:
     ports = [(key, one.bind, one.port) for key, one in tcp_listeners(settings)]
     if settings.http.enabled:
         ports.append(("http", settings.http.bind, settings.http.port))
+    if settings.flight.enabled:
+        ports.append(("flight", settings.flight.bind, settings.flight.port))
     for key, bind, port in ports:
         other = taken.setdefault((bind, port), key)
         if other != key and port != 0:
@@ -91,25 +93,12 @@ def _places(settings: Settings) -> Iterator[Finding]:
 
 
 def _tls(settings: Settings) -> Iterator[Finding]:
-    tls = settings.tls
-    wrong = 0
-    for key, path in (
-        ("tls.certificate", tls.certificate),
-        ("tls.key", tls.key),
-        ("tls.client_ca", tls.client_ca),
-    ):
-        for finding in _readable(key, path):
-            wrong += 1
-            yield finding
-    if tls.certificate and not tls.key:
-        message = f'tls.certificate = "{tls.certificate}": needs tls.key, the file of its key'
-        yield Finding(("tls.certificate", "tls.key"), message)
-    elif tls.key and not tls.certificate:
-        message = f'tls.key = "{tls.key}": needs tls.certificate, the file of its certificate'
-        yield Finding(("tls.key", "tls.certificate"), message)
-    elif tls.certificate and not wrong:
-        yield from _certificate_pair(tls.certificate, tls.key)
-    if tls.client_ca and not wrong:
+    tls, flight = settings.tls, settings.flight
+    yield from _certificate("tls", tls.certificate, tls.key)
+    yield from _certificate("flight", flight.certificate, flight.key)
+    unreadable = list(_readable("tls.client_ca", tls.client_ca))
+    yield from unreadable
+    if tls.client_ca and not unreadable:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=tls.client_ca)
         except ssl.SSLError as error:
@@ -123,17 +112,31 @@ def _tls(settings: Settings) -> Iterator[Finding]:
         yield Finding(("tls.client_certificate", "tls.client_ca"), message)
 
 
-def _certificate_pair(certificate: str, key: str) -> Iterator[Finding]:
+def _certificate(section: str, certificate: str, key: str) -> Iterator[Finding]:
+    names = (f"{section}.certificate", f"{section}.key")
+    unreadable = [*_readable(names[0], certificate), *_readable(names[1], key)]
+    yield from unreadable
+    if certificate and not key:
+        message = f'{names[0]} = "{certificate}": needs {names[1]}, the file of its key'
+        yield Finding(names, message)
+    elif key and not certificate:
+        message = f'{names[1]} = "{key}": needs {names[0]}, the file of its certificate'
+        yield Finding(names[::-1], message)
+    elif certificate and not unreadable:
+        yield from _certificate_pair(names, certificate, key)
+
+
+def _certificate_pair(names: tuple[str, str], certificate: str, key: str) -> Iterator[Finding]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # Without a password here OpenSSL would ask on the terminal and the start would hang.
         context.load_cert_chain(certificate, key, password=lambda: b"")
     except (ssl.SSLError, ValueError) as error:
         message = (
-            f'tls.certificate = "{certificate}": cannot be used with tls.key = "{key}": {error}; '
+            f'{names[0]} = "{certificate}": cannot be used with {names[1]} = "{key}": {error}; '
             "allowed: a PEM certificate and its own PEM key without a pass phrase"
         )
-        yield Finding(("tls.certificate", "tls.key"), message)
+        yield Finding(names, message)
 
 
 def _wide_listeners(settings: Settings) -> Iterator[Finding]:

@@ -180,6 +180,17 @@ class AdminStart(Struct, frozen=True):
     log: Log = Log()
 
 
+class ExportStart(Struct, frozen=True):
+    """The same line for the export process."""
+
+    data_dir: str
+    bind: str
+    port: int
+    certificate: str = ""
+    key: str = ""
+    log: Log = Log()
+
+
 _decode_response = msgspec.msgpack.Decoder(Response).decode
 
 

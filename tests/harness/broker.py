@@ -32,6 +32,8 @@ DEFAULTS: dict[str, Any] = {
     "listeners.mqtt.port": 0,
     "listeners.ws.port": 0,
     "http.port": 0,
+    "flight.enabled": False,  # it starts slowly, and few tests need it
+    "flight.port": 0,
 }
 
 running: list[BrokerProcess] = []
@@ -48,6 +50,7 @@ class Broker:
     mqtt_port = 0
     ws_port = 0
     http_port = 0
+    flight_port = 0
     tls_port = 0
     wss_port = 0
     unix_path = ""
@@ -191,6 +194,8 @@ class BrokerProcess(Broker):
             "ws": "ws_port",
             "wss": "wss_port",
             "http": "http_port",
+            "grpc": "flight_port",
+            "grpc+tls": "flight_port",
         }
         for url in self.urls:
             parts = urlsplit(url)

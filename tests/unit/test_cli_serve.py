@@ -83,7 +83,7 @@ def test_a_second_broker_on_the_same_directory_is_refused_in_one_line(
     fresh_broker: BrokerFactory,
 ) -> None:
     broker = fresh_broker()
-    free = ("--set=listeners.mqtt.port=0", "--set=listeners.ws.port=0", "--set=http.port=0")
+    free = [f"--set={key}.port=0" for key in ("listeners.mqtt", "listeners.ws", "http", "flight")]
     done = queuelake("serve", f"--data-dir={broker.data_dir}", *free)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from queuelake.control import AdminStart
+from queuelake.control import AdminStart, ExportStart
 from queuelake.errors import ConfigError
 from queuelake.settings import Settings
 
@@ -154,25 +154,44 @@ def bind_http(settings: Settings) -> socket.socket:
     The broker holds this socket and the admin child inherits it: port 0 is chosen once, the port
     stays ours while the child restarts, and requests made meanwhile wait in the backlog.
     """
-    bind, port = settings.http.bind, settings.http.port
+    listening = _bind("http", settings.http.bind, settings.http.port)
+    listening.listen(HTTP_BACKLOG_MAX)
+    listening.setblocking(False)
+    return listening
+
+
+def reserve_flight(settings: Settings) -> socket.socket:
+    """Bind the address of the export process; raise ConfigError when it cannot be had.
+
+    gRPC inherits no sockets: the child binds the same address itself. Linux allows that beside a
+    socket which does not listen, so ours keeps the port while the child restarts. Other systems
+    do not: there it has to be closed before the child starts.
+    """
+    return _bind("flight", settings.flight.bind, settings.flight.port)
+
+
+def _bind(section: str, bind: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
+        bound = socket.socket(family, kind, protocol)
         try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(HTTP_BACKLOG_MAX)
-            listening.setblocking(False)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
         except BaseException:
-            listening.close()
+            bound.close()
             raise
     except OSError as exc:
         reason = exc.strerror or str(exc)
         raise ConfigError(
-            [f"http.bind/http.port: cannot listen on {bind}:{port}: {reason}"]
+            [f"{section}.bind/{section}.port: cannot listen on {bind}:{port}: {reason}"]
         ) from exc
-    return listening
+    return bound
+
+
+def url(scheme: str, address: tuple[str, int]) -> str:
+    host, port = address
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def admin_child(settings: Settings, data_dir: Path, listening: socket.socket) -> Child:
@@ -184,4 +203,22 @@ def admin_child(settings: Settings, data_dir: Path, listening: socket.socket) ->
         [sys.executable, "-m", "queuelake.admin"],
         start_line=msgspec.json.encode(start),
         pass_fds=[fd],
+    )
+
+
+def export_child(settings: Settings, data_dir: Path, address: tuple[str, int]) -> Child:
+    """The export process, serving Arrow Flight on the address of `reserve_flight`."""
+    flight = settings.flight
+    start = ExportStart(
+        data_dir=str(data_dir.resolve()),
+        bind=address[0],
+        port=address[1],
+        certificate=flight.certificate,
+        key=flight.key,
+        log=settings.log,
+    )
+    return Child(
+        "export",
+        [sys.executable, "-m", "queuelake.export"],
+        start_line=msgspec.json.encode(start),
     )

@@ -53,7 +53,7 @@ class Operations:
         self._ecq_operations = EcqOperations(broker.mailboxes, self._queue_operations.durable)
         self._fanout_operations = FanoutOperations(broker.fanout, self._queue_operations.durable)
         self._census = QueueCensus(broker.queues)
-        self.admin_started = asyncio.Event()
+        self.started = {name: asyncio.Event() for name in child_restarts}
 
     def table(self) -> dict[str, Operation]:
         return {
@@ -71,8 +71,9 @@ class Operations:
         }
 
     def child_started(self, args: dict[str, object]) -> bool:
-        if args.get("name") == "admin":
-            self.admin_started.set()
+        started = self.started.get(str(args.get("name")))
+        if started is not None:
+            started.set()
         return True
 
     def readiness(self, _: dict[str, object]) -> Readiness:

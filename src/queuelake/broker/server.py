@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib.util
 import logging
 import signal
 import sys
@@ -19,7 +20,15 @@ from pathlib import Path
 from queuelake import __version__
 from queuelake.apikey import ensure_api_key
 from queuelake.broker.audit import Audit
-from queuelake.broker.children import Supervisor, admin_child, bind_http
+from queuelake.broker.children import (
+    Child,
+    Supervisor,
+    admin_child,
+    bind_http,
+    export_child,
+    reserve_flight,
+    url,
+)
 from queuelake.broker.control import ControlServer
 from queuelake.broker.core import Broker
 from queuelake.broker.listener import Listeners
@@ -35,7 +44,8 @@ log = logging.getLogger("queuelake.server")
 SWITCH_INTERVAL_S = 0.0005  # the commit thread must not wait 5 ms for the interpreter lock
 BUFFERED_SYNC_S = 1.0
 GC_THRESHOLDS = (20_000, 20, 100)  # messages make no cycles: look for them now and then
-ADMIN_START_TIMEOUT_S = 10.0
+CHILD_START_TIMEOUT_S = 10.0
+RESERVATION_SHARES = sys.platform == "linux"  # see `reserve_flight`
 
 
 def run(settings: Settings) -> int:
@@ -83,9 +93,8 @@ class Server:
             stack.push_async_callback(self._drain, broker)
             await listeners.open()
             stack.callback(listeners.close)
-            supervisor = await self._start_admin(stack, store, addresses)
-            restarts = supervisor.restarts if supervisor is not None else {}
-            operations = Operations(broker, addresses, restarts)
+            supervisor = self._supervisor(stack, store, addresses)
+            operations = Operations(broker, addresses, supervisor.restarts)
             audit = Audit(self._data_dir, broker.clock.now_ms)
             stack.callback(audit.close)
             table = operations.table() | {AUDIT: audit.page}
@@ -93,10 +102,9 @@ class Server:
             await control.start()
             stack.push_async_callback(control.close)
             self._handle_signals(broker, listeners)
-            if supervisor is not None:
-                supervisor.start()
-                stack.push_async_callback(supervisor.close, settings.shutdown_timeout_s / 2)
-                await self._admin_started(operations)
+            supervisor.start()
+            stack.push_async_callback(supervisor.close, settings.shutdown_timeout_s / 2)
+            await self._children_started(operations)
             SysTopics(broker, settings.sys.interval_s).start()
             if settings.storage.durability == "buffered":
                 stack.callback(asyncio.create_task(_sync_now_and_then(store)).cancel)
@@ -113,31 +121,43 @@ class Server:
             await self._stop.wait()
             log.info("stopping")
 
-    async def _start_admin(
+    def _supervisor(
         self, stack: contextlib.AsyncExitStack, store: LmdbStore, addresses: list[str]
-    ) -> Supervisor | None:
+    ) -> Supervisor:
         settings = self._settings
-        if not settings.http.enabled:
-            return None
-        listening = bind_http(settings)
-        stack.callback(listening.close)
-        host, port = listening.getsockname()[:2]
-        addresses.append(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        child = admin_child(settings, self._data_dir, listening)
-        return Supervisor([child], on_death=lambda _: store.free_dead_readers())
+        children: list[Child] = []
+        if settings.http.enabled:
+            listening = bind_http(settings)
+            stack.callback(listening.close)
+            addresses.append(url("http", listening.getsockname()[:2]))
+            children.append(admin_child(settings, self._data_dir, listening))
+        if settings.flight.enabled and _has_arrow():
+            reserved = reserve_flight(settings)
+            stack.callback(reserved.close)
+            address = reserved.getsockname()[:2]
+            if not RESERVATION_SHARES:
+                reserved.close()
+            scheme = "grpc+tls" if settings.flight.certificate else "grpc"
+            addresses.append(url(scheme, address))
+            children.append(export_child(settings, self._data_dir, address))
+        return Supervisor(children, on_death=lambda _: store.free_dead_readers())
 
-    async def _admin_started(self, operations: Operations) -> None:
-        """`ready` means every address answers; a broken admin process delays it, no more."""
-        waits = [
-            asyncio.ensure_future(event.wait()) for event in (operations.admin_started, self._stop)
-        ]
+    async def _children_started(self, operations: Operations) -> None:
+        """`ready` means every address answers; a broken child delays it, no more."""
+
+        async def all_started() -> None:
+            for event in operations.started.values():
+                await event.wait()
+
+        waits = [asyncio.ensure_future(wait) for wait in (all_started(), self._stop.wait())]
         done, waiting = await asyncio.wait(
-            waits, timeout=ADMIN_START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+            waits, timeout=CHILD_START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
         )
         for wait in waiting:
             wait.cancel()
         if not done:
-            log.warning("the admin process has not started within %s s", ADMIN_START_TIMEOUT_S)
+            late = [name for name, event in operations.started.items() if not event.is_set()]
+            log.warning("not started within %s s: %s", CHILD_START_TIMEOUT_S, ", ".join(late))
 
     async def _drain(self, broker: Broker) -> None:
         try:
@@ -162,6 +182,14 @@ class Server:
             except ConfigError as error:
                 for mistake in error.mistakes:
                     log.error("%s kept as it was: %s", name, mistake)
+
+
+def _has_arrow() -> bool:
+    """Only looked for: the broker itself never imports it."""
+    if importlib.util.find_spec("pyarrow") is not None:
+        return True
+    log.info("no Arrow Flight: pip install 'queuelake[spark]', or set flight.enabled = false")
+    return False
 
 
 async def _sync_now_and_then(store: LmdbStore) -> None:

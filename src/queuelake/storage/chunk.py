@@ -30,11 +30,11 @@ PIECE_BYTES: Final = 32 * 1024 - 16  # with the head of a page it fills eight pa
 ROW_BYTES_MAX: Final = 18 + 4 * TEXT_COLUMNS  # what a record adds to the bytes of its texts
 
 _HEAD: Final = struct.Struct("<QII6I")
-_ONE: Final = 1 << 31  # in the length of a text column: it is one value for all records
-_ONE_TS: Final = 1
-_ONE_EXPIRES: Final = 2
-_ONE_QOS: Final = 4
-_ONE_PRIORITY: Final = 8
+ONE: Final = 1 << 31  # in the length of a text column: it is one value for all records
+ONE_TS: Final = 1
+ONE_EXPIRES: Final = 2
+ONE_QOS: Final = 4
+ONE_PRIORITY: Final = 8
 _ONE_FIXED: Final = 15  # those four, which the head has as they are
 _ONE_TOPIC: Final = 16
 _ONE_KEY: Final = 32
@@ -107,12 +107,12 @@ def encode_chunk(first: int, records: list[Record]) -> bytes:
     ones = _columns_of_one(records)
     one = records[0]
     parts: list[bytes] = [b""]
-    parts.append(_times_of([one.ts_ms] if ones & _ONE_TS else [r.ts_ms for r in records]))
+    parts.append(_times_of([one.ts_ms] if ones & ONE_TS else [r.ts_ms for r in records]))
     parts.append(
-        _times_of([one.expires_ms] if ones & _ONE_EXPIRES else [r.expires_ms for r in records])
+        _times_of([one.expires_ms] if ones & ONE_EXPIRES else [r.expires_ms for r in records])
     )
-    parts.append(bytes([one.qos] if ones & _ONE_QOS else [r.qos for r in records]))
-    parts.append(bytes([one.priority] if ones & _ONE_PRIORITY else [r.priority for r in records]))
+    parts.append(bytes([one.qos] if ones & ONE_QOS else [r.qos for r in records]))
+    parts.append(bytes([one.priority] if ones & ONE_PRIORITY else [r.priority for r in records]))
     parts[0] = _HEAD.pack(
         first,
         count,
@@ -140,13 +140,13 @@ def _columns_of_one(records: list[Record]) -> int:
     ones = _ONE_ALL
     for record in records:
         if record.ts_ms != ts_ms:
-            ones &= ~_ONE_TS
+            ones &= ~ONE_TS
         if record.expires_ms != expires_ms:
-            ones &= ~_ONE_EXPIRES
+            ones &= ~ONE_EXPIRES
         if record.qos != qos:
-            ones &= ~_ONE_QOS
+            ones &= ~ONE_QOS
         if record.priority != priority:
-            ones &= ~_ONE_PRIORITY
+            ones &= ~ONE_PRIORITY
         # Mostly they are one object, too.
         if record.topic is not topic and record.topic != topic:
             ones &= ~_ONE_TOPIC
@@ -169,14 +169,14 @@ def _add_texts(parts: list[bytes], values: list[bytes]) -> int:
     """Add a column; one value stands for all records. Returns what the head says of it."""
     if len(values) == 1:
         parts.append(values[0])
-        return len(values[0]) | _ONE
+        return len(values[0]) | ONE
     end = 0
     ends: list[int] = []
     for value in values:
         end += len(value)
         ends.append(end)
     if end == 0:
-        return _ONE
+        return ONE
     parts.append(struct.pack(f"<{len(ends)}I", *ends))
     parts.extend(values)
     return end
@@ -205,13 +205,13 @@ def chunk_stops(records: list[Record], bytes_max: int) -> list[int]:
 def _cost(record: Record, ones: int) -> int:
     """The bytes a record adds to a chunk, without columns which are one value for all."""
     cost = 4 + len(record.payload)
-    if not ones & _ONE_TS:
+    if not ones & ONE_TS:
         cost += 8
-    if not ones & _ONE_EXPIRES:
+    if not ones & ONE_EXPIRES:
         cost += 8
-    if not ones & _ONE_QOS:
+    if not ones & ONE_QOS:
         cost += 1
-    if not ones & _ONE_PRIORITY:
+    if not ones & ONE_PRIORITY:
         cost += 1
     if not ones & _ONE_TOPIC:
         cost += 4 + len(record.topic)
@@ -242,7 +242,7 @@ def chunk_times(value: bytes) -> tuple[int, int]:
     """When the first and the last record came, in milliseconds; the columns of time are enough."""
     _, count, flags = struct.unpack_from("<QII", value)
     (first_ms,) = struct.unpack_from("<q", value, HEAD_BYTES)
-    if flags & _ONE_TS:
+    if flags & ONE_TS:
         return first_ms, first_ms
     (last_ms,) = struct.unpack_from("<q", value, HEAD_BYTES + 8 * (count - 1))
     return first_ms, last_ms
@@ -286,19 +286,19 @@ class Layout:
             )
         self.first: int = head[0]
         self.count: int = count
-        self.ts: Column = Column(HEAD_BYTES, 8 if flags & _ONE_TS else 8 * count, 0)
+        self.ts: Column = Column(HEAD_BYTES, 8 if flags & ONE_TS else 8 * count, 0)
         at = HEAD_BYTES + self.ts.length
-        self.expires: Column = Column(at, 8 if flags & _ONE_EXPIRES else 8 * count, 0)
+        self.expires: Column = Column(at, 8 if flags & ONE_EXPIRES else 8 * count, 0)
         at += self.expires.length
-        self.qos: Column = Column(at, 1 if flags & _ONE_QOS else count, 0)
+        self.qos: Column = Column(at, 1 if flags & ONE_QOS else count, 0)
         at += self.qos.length
-        self.priority: Column = Column(at, 1 if flags & _ONE_PRIORITY else count, 0)
+        self.priority: Column = Column(at, 1 if flags & ONE_PRIORITY else count, 0)
         at += self.priority.length
         self.texts: list[Column] = []  # topic, key, message id, publisher, properties, payload
         for n in range(3, 3 + TEXT_COLUMNS):
-            length = head[n] & ~_ONE
+            length = head[n] & ~ONE
             ends_at = 0
-            if not head[n] & _ONE:
+            if not head[n] & ONE:
                 ends_at = at
                 at += 4 * count
             self.texts.append(Column(at, length, ends_at))

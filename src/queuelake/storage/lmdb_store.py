@@ -48,7 +48,8 @@ from queuelake.storage.resident import MappedFile
 if TYPE_CHECKING:
     from lmdb import _Database
 
-_FORMAT_KEY = b"format"
+STORE_ID = b"store_id"  # in META: 8 random bytes, as hex; no other store has them
+FORMAT_KEY = b"format"
 _RESERVE_BYTES_MAX = 64 * 1024 * 1024
 _MAPPED_BYTES_MAX = 48 * 1024 * 1024
 
@@ -103,7 +104,7 @@ class LmdbStore:
         while True:
             try:
                 with self._env.begin(write=True) as transaction:
-                    self._apply(_LmdbTransaction(transaction, self._tables), batch)
+                    self._apply(LmdbTransaction(transaction, self._tables), batch)
                     if _adds_messages(batch):
                         self._refuse_if_full(transaction)
                 return
@@ -119,7 +120,7 @@ class LmdbStore:
             except (lmdb.Error, OSError) as error:
                 raise StorageError(f"commit failed: {error}") from error
 
-    def _apply(self, transaction: _LmdbTransaction, batch: Batch) -> None:
+    def _apply(self, transaction: LmdbTransaction, batch: Batch) -> None:
         delete_chunks(transaction, batch.chunk_deletes)
         if batch.replaces:
             replace_entries(transaction, batch)
@@ -225,11 +226,12 @@ class LmdbStore:
     def _check_format(self) -> None:
         with self._env.begin(write=True) as transaction:
             table = self._tables[META]
-            found = transaction.get(_FORMAT_KEY, db=table)
+            found = transaction.get(FORMAT_KEY, db=table)
             if found is None:
-                transaction.put(_FORMAT_KEY, str(FORMAT_VERSION).encode(), db=table)
+                transaction.put(FORMAT_KEY, str(FORMAT_VERSION).encode(), db=table)
+                transaction.put(STORE_ID, os.urandom(8).hex().encode(), db=table)
             else:
-                _check_format(found)
+                check_format(found)
 
 
 @contextlib.contextmanager
@@ -244,13 +246,13 @@ def read_only(data_dir: Path) -> Iterator[ReadTransaction]:
         str(data_dir / "store"), readonly=True, create=False, max_dbs=64, max_readers=512
     ) as environment:
         with environment.begin(db=environment.open_db(b"meta", create=False)) as transaction:
-            _check_format(transaction.get(_FORMAT_KEY))
+            check_format(transaction.get(FORMAT_KEY))
         tables = [environment.open_db(name.encode(), create=False) for name in TABLE_NAMES]
         with environment.begin() as transaction:
-            yield _LmdbTransaction(transaction, tables)
+            yield LmdbTransaction(transaction, tables)
 
 
-class _LmdbTransaction:
+class LmdbTransaction:
     def __init__(self, transaction: lmdb.Transaction, tables: list[_Database]) -> None:
         self._transaction = transaction
         self._tables = tables
@@ -320,9 +322,9 @@ class _LmdbView:
         self._store = store
         self._transaction: lmdb.Transaction | None = None
 
-    def __enter__(self) -> _LmdbTransaction:
+    def __enter__(self) -> LmdbTransaction:
         self._transaction = self._store.begin_read()
-        return _LmdbTransaction(self._transaction, self._store._tables)
+        return LmdbTransaction(self._transaction, self._store._tables)
 
     def __exit__(self, *exc: object) -> None:
         assert self._transaction is not None
@@ -343,7 +345,7 @@ def _full(limit: int) -> StorageError:
     return StorageError(f"store has reached storage.map_size_bytes_max = {limit} bytes")
 
 
-def _check_format(found: bytes | memoryview | None) -> None:
+def check_format(found: bytes | memoryview | None) -> None:
     version = bytes(found or b"none").decode(errors="replace")
     if version != str(FORMAT_VERSION):
         raise StoreFormatError(f"store has format {version}, this version reads {FORMAT_VERSION}")

@@ -215,6 +215,16 @@ def read_ahead(
     return records
 
 
+def chunks_after(
+    view: ReadTransaction, queue_id: int, partition: int, after: int
+) -> Iterator[bytes]:
+    """The chunks which end above `after`, encoded, in order."""
+    value = _chunk_at_or_below(view, queue_id, partition, after)
+    if value is not None and chunk_range(value)[1] > after:
+        yield value
+    yield from _chunks_from(view, queue_id, partition, after + 1)
+
+
 def first_sequence(view: ReadTransaction, queue_id: int, partition: int) -> int:
     """Of the oldest chunk in the store; 0: there is none."""
     for key in view.scan_keys(

@@ -1,0 +1,94 @@
+"""Records of the `messages` table from chunks: only the columns somebody asked for are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from queuelake.export import chunks as c
+from queuelake.export.chunks import Chunks
+from queuelake.export.properties import content_types, user_properties
+from queuelake.export.schemas import TYPES
+
+_TIME = TYPES["timestamp"]
+
+
+class MessageColumns:
+    """The columns of some messages of one shard."""
+
+    def __init__(self, queue: str, queue_id: str, shard: int, found: Chunks) -> None:
+        self._queue = queue
+        self._queue_id = queue_id
+        self._shard = shard
+        self._found = found
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        makers: dict[str, Callable[[], pa.Array]] = {
+            "queue": lambda: self._same(self._queue),
+            "queue_id": lambda: self._same(self._queue_id),
+            "partition": lambda: self._same(pa.scalar(self._shard, pa.int32())),
+            "seqno": lambda: pa.array(self._found.sequences()),
+            "message_id": self._message_ids,
+            "key": lambda: self._text(c.KEY),
+            "owner": lambda: pa.nulls(self._found.rows, pa.string()),
+            "topic": self._topics,
+            "payload": self._payloads,
+            "content_type": lambda: content_types(self._found.text(c.PROPERTIES)),
+            "properties": lambda: user_properties(self._found.text(c.PROPERTIES)),
+            "publisher": lambda: self._text(c.PUBLISHER),
+            "qos": lambda: pa.array(self._found.qos()),
+            "ts": lambda: timestamps(self._found.ts_ms()),
+            "expires": lambda: timestamps(self._found.expires_ms(), zero_is_never=True),
+        }
+        return pa.record_batch([makers[name]() for name in schema.names], schema=schema)
+
+    def _same(self, value: Any) -> pa.Array:
+        return pa.repeat(value, self._found.rows)
+
+    def _text(self, n: int) -> pa.Array:
+        """Null where there is none."""
+        texts = self._found.text(n)
+        return texts.spread(_null_if_empty(as_text(texts.values)))
+
+    def _topics(self) -> pa.Array:
+        texts = self._found.text(c.TOPIC)
+        topics = _null_if_empty(as_text(texts.values))
+        return texts.spread(pc.fill_null(topics, self._queue))
+
+    def _payloads(self) -> pa.Array:
+        texts = self._found.text(c.PAYLOAD)
+        return texts.spread(texts.values)
+
+    def _message_ids(self) -> pa.Array:
+        """The producer's, or the place of the message, in the words in which it is delivered."""
+        given = self._text(c.MESSAGE_ID)
+        if given.null_count == 0:
+            return given
+        places = pa.array(self._found.sequences()).cast(pa.string())
+        made = pc.binary_join_element_wise(f"{self._queue}:{self._shard}:", places, "")
+        return made if given.null_count == len(given) else pc.coalesce(given, made)
+
+
+def as_text(values: pa.Array) -> pa.Array:
+    """Bytes as text; what is not UTF-8 must not keep the rest back."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([one.decode("utf-8", "replace") for one in values.to_pylist()], pa.string())
+
+
+def timestamps(ms: NDArray[np.int64], zero_is_never: bool = False) -> pa.Array:
+    never = ms == 0 if zero_is_never else None
+    return pa.array(ms * 1000, pa.int64(), mask=never).cast(_TIME)
+
+
+def _null_if_empty(texts: pa.Array) -> pa.Array:
+    empty = pc.equal(pc.binary_length(texts), 0)
+    if not pc.any(empty).as_py():
+        return texts
+    return pc.if_else(empty, pa.scalar(None, pa.string()), texts)

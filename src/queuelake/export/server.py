@@ -1,0 +1,147 @@
+"""The Flight service: `flight.py` says what it answers. Threads of gRPC call these methods."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from queuelake import control, control_pipeline
+from queuelake import flight as contract
+from queuelake.apikey import KeyFile
+from queuelake.control import ExportStart
+from queuelake.errors import BrokerDownError, QueuelakeError, RefusedError
+from queuelake.export.auth import RequireKey
+from queuelake.export.ranges import read_range
+from queuelake.export.shards import find_shards, queue_flags
+from queuelake.export.staging import Staging
+from queuelake.storage.reader import StoreReader
+
+STREAMS_MAX: Final = 32
+STREAM_WAIT_S: Final = 30.0
+CALL_TIMEOUT_S: Final = 30.0
+
+# Actions which the broker answers: the type of their body, and the name of the operation.
+_FORWARDED: Final[dict[str, tuple[type[msgspec.Struct], str]]] = {
+    contract.LEASE: (contract.LeaseAsked, control_pipeline.LAKE_LEASE),
+    contract.RELEASE: (contract.Lease, control_pipeline.LAKE_RELEASE),
+    contract.ARCHIVED: (contract.ArchivedTold, control_pipeline.LAKE_ARCHIVED),
+    contract.JOB: (contract.JobTold, control_pipeline.JOB_TOLD),
+}
+
+T = TypeVar("T")
+
+log = logging.getLogger("queuelake.export")
+
+
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Serves from its construction until `shutdown`."""
+
+    def __init__(self, start: ExportStart, store: StoreReader) -> None:
+        self._data_dir = Path(start.data_dir)
+        self._store = store
+        self._staging = Staging(self._data_dir)
+        self._streams = threading.BoundedSemaphore(STREAMS_MAX)
+        host = f"[{start.bind}]" if ":" in start.bind else start.bind
+        pairs = None
+        if start.certificate:
+            pairs = [(Path(start.certificate).read_bytes(), Path(start.key).read_bytes())]
+        super().__init__(
+            f"{'grpc+tls' if pairs else 'grpc'}://{host}:{start.port}",
+            tls_certificates=pairs,
+            middleware={"key": RequireKey(KeyFile(self._data_dir))},
+        )
+
+    def do_get(self, _context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
+        with _as_flight_errors():
+            wanted = _decode(ticket.ticket, contract.Range)
+            schema, batches = read_range(self._store, wanted)
+        return flight.GeneratorStream(schema, self._stream(batches))
+
+    def _stream(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Taken here, not in do_get: a generator which was never started releases nothing.
+        if not self._streams.acquire(timeout=STREAM_WAIT_S):
+            raise flight.FlightUnavailableError(
+                f"TOO_MANY_REQUESTS: {STREAMS_MAX} reads are under way; come later"
+            )
+        try:
+            with _as_flight_errors():
+                yield from batches
+        finally:
+            self._streams.release()
+
+    def do_put(
+        self, _context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any
+    ) -> None:
+        with _as_flight_errors():
+            stage = _decode(descriptor.command or b"", contract.Stage)
+            self._staging.do_put(stage, reader, writer)
+
+    def do_action(self, _context: Any, action: flight.Action) -> Iterator[flight.Result]:
+        with _as_flight_errors():
+            for answer in self._answers(action.type, action.body.to_pybytes()):
+                yield flight.Result(msgspec.json.encode(answer))
+
+    def _answers(self, name: str, body: bytes) -> Iterator[object]:
+        if name == contract.SHARDS:
+            asked = _decode(body, contract.ShardsAsked)
+            yield from find_shards(self._store, queue_flags(self._data_dir), asked)
+        elif name == contract.COMMIT:
+            yield self._staging.commit(_decode(body, contract.CommitAsked))
+        elif name == contract.ABORT:
+            yield self._staging.abort(_decode(body, contract.AbortAsked))
+        elif name == contract.CALL:
+            call = _decode(body, contract.Call)
+            if call.op not in contract.CALLS:
+                allowed = ", ".join(sorted(contract.CALLS))
+                raise RefusedError(f"operation {call.op!r} cannot be called; allowed: {allowed}")
+            yield self._broker(call.op, call.args)
+        elif name in _FORWARDED:
+            kind, operation = _FORWARDED[name]
+            yield self._broker(operation, msgspec.to_builtins(_decode(body, kind)))
+        else:
+            raise RefusedError(f"there is no action {name!r}")
+
+    def _broker(self, operation: str, args: dict[str, object]) -> object:
+        return control.call(self._data_dir, operation, args, CALL_TIMEOUT_S)
+
+    def list_actions(self, _context: Any) -> list[tuple[str, str]]:
+        return [
+            (contract.SHARDS, "how far the shards of queues reach"),
+            (contract.COMMIT, "make staged rows visible"),
+            (contract.ABORT, "forget staged rows"),
+            (contract.CALL, "an operation of the broker"),
+            *[(name, f"the broker's {operation}") for name, (_, operation) in _FORWARDED.items()],
+        ]
+
+
+def _decode(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise RefusedError(f"this is no {kind.__name__}: {error}") from None
+
+
+@contextlib.contextmanager
+def _as_flight_errors() -> Iterator[None]:
+    """Errors as `flight.py` describes them. What nobody expected goes to the log whole."""
+    try:
+        yield
+    except flight.FlightError:
+        raise
+    except BrokerDownError as error:
+        raise flight.FlightUnavailableError(f"{error.code}: {error}") from None
+    except QueuelakeError as error:
+        raise flight.FlightServerError(f"{error.code}: {error}") from None
+    except Exception:
+        log.exception("a call failed")
+        raise flight.FlightServerError(
+            "INTERNAL_ERROR: the call failed; see the broker's log"
+        ) from None
