@@ -316,7 +316,7 @@ def call(data_dir: Path, op: str, args: dict[str, object], timeout_s: float) -> 
     The answer is made of plain dicts and lists; `msgspec.convert` turns it into a Struct.
     """
     deadline = time.monotonic() + timeout_s
-    frame = encode_frame(Request(1, op, args))
+    frame = encode_frame(Request(1, op, args, CALLER.get()))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
             sock.settimeout(timeout_s)

@@ -15,10 +15,10 @@ from pyarrow import flight
 
 from queuelake import control, control_pipeline
 from queuelake import flight as contract
-from queuelake.apikey import KeyFile
+from queuelake.apikey import Caller, KeyFile
 from queuelake.control import ExportStart
 from queuelake.errors import BrokerDownError, QueuelakeError, RefusedError
-from queuelake.export.auth import RequireKey
+from queuelake.export.auth import MIDDLEWARE, RequireKey, caller_with_role
 from queuelake.export.ranges import read_range
 from queuelake.export.shards import find_shards, queue_flags
 from queuelake.export.staging import Staging
@@ -56,7 +56,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         super().__init__(
             f"{'grpc+tls' if pairs else 'grpc'}://{host}:{start.port}",
             tls_certificates=pairs,
-            middleware={"key": RequireKey(KeyFile(self._data_dir))},
+            middleware={MIDDLEWARE: RequireKey(KeyFile(self._data_dir))},
         )
 
     def do_get(self, _context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
@@ -78,36 +78,40 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             self._streams.release()
 
     def do_put(
-        self, _context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any
+        self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any
     ) -> None:
-        with _as_flight_errors():
+        with _as_flight_errors(), _on_behalf_of(caller_with_role(context, "operator")):
             stage = _decode(descriptor.command or b"", contract.Stage)
             self._staging.do_put(stage, reader, writer)
 
-    def do_action(self, _context: Any, action: flight.Action) -> Iterator[flight.Result]:
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[flight.Result]:
+        name, body = action.type, action.body.to_pybytes()
         with _as_flight_errors():
-            for answer in self._answers(action.type, action.body.to_pybytes()):
-                yield flight.Result(msgspec.json.encode(answer))
+            if name == contract.SHARDS:
+                asked = _decode(body, contract.ShardsAsked)
+                for found in find_shards(self._store, queue_flags(self._data_dir), asked):
+                    yield flight.Result(msgspec.json.encode(found))
+                return
+            with _on_behalf_of(caller_with_role(context, "operator")):
+                answer = self._answer(name, body)
+            yield flight.Result(msgspec.json.encode(answer))
 
-    def _answers(self, name: str, body: bytes) -> Iterator[object]:
-        if name == contract.SHARDS:
-            asked = _decode(body, contract.ShardsAsked)
-            yield from find_shards(self._store, queue_flags(self._data_dir), asked)
-        elif name == contract.COMMIT:
-            yield self._staging.commit(_decode(body, contract.CommitAsked))
-        elif name == contract.ABORT:
-            yield self._staging.abort(_decode(body, contract.AbortAsked))
-        elif name == contract.CALL:
+    def _answer(self, name: str, body: bytes) -> object:
+        if name == contract.COMMIT:
+            return self._staging.commit(_decode(body, contract.CommitAsked))
+        if name == contract.ABORT:
+            self._staging.abort(_decode(body, contract.AbortAsked))
+            return None
+        if name == contract.CALL:
             call = _decode(body, contract.Call)
             if call.op not in contract.CALLS:
                 allowed = ", ".join(sorted(contract.CALLS))
                 raise RefusedError(f"operation {call.op!r} cannot be called; allowed: {allowed}")
-            yield self._broker(call.op, call.args)
-        elif name in _FORWARDED:
+            return self._broker(call.op, call.args)
+        if name in _FORWARDED:
             kind, operation = _FORWARDED[name]
-            yield self._broker(operation, msgspec.to_builtins(_decode(body, kind)))
-        else:
-            raise RefusedError(f"there is no action {name!r}")
+            return self._broker(operation, msgspec.to_builtins(_decode(body, kind)))
+        raise RefusedError(f"there is no action {name!r}")
 
     def _broker(self, operation: str, args: dict[str, object]) -> object:
         return control.call(self._data_dir, operation, args, CALL_TIMEOUT_S)
@@ -127,6 +131,15 @@ def _decode(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
         raise RefusedError(f"this is no {kind.__name__}: {error}") from None
+
+
+@contextlib.contextmanager
+def _on_behalf_of(caller: Caller) -> Iterator[None]:
+    token = control.CALLER.set(caller.name)
+    try:
+        yield
+    finally:
+        control.CALLER.reset(token)
 
 
 @contextlib.contextmanager

@@ -253,7 +253,7 @@ def has_one_time(value: bytes) -> bool:
     if len(value) < HEAD_BYTES + 16:
         return False
     flags: int = struct.unpack_from("<I", value, 12)[0]
-    return flags & _ONE_TS != 0 and flags & _ONE_EXPIRES != 0
+    return flags & ONE_TS != 0 and flags & ONE_EXPIRES != 0
 
 
 @final
