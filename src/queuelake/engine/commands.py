@@ -62,6 +62,27 @@ class Enqueue(Command):
 
 
 @final
+class Extend(Command):
+    """Append so many messages to each partition, all or none; the store has them already."""
+
+    __slots__ = ("counts", "delayed", "has_priorities", "largest", "size")
+
+    def __init__(
+        self,
+        counts: list[int],
+        largest: int,
+        size: int,
+        delayed: int = 0,
+        has_priorities: bool = False,
+    ) -> None:
+        self.counts: list[int] = counts
+        self.largest: int = largest  # bytes of the longest payload
+        self.size: int = size  # bytes of all payloads
+        self.delayed: int = delayed  # which are to be enqueued later, each by itself
+        self.has_priorities: bool = has_priorities
+
+
+@final
 class Accept(Command):
     """A message which is to be enqueued later: is it new, and is there room?"""
 

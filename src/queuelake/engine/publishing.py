@@ -89,7 +89,7 @@ def _refusal(state: QueueState, size: int, dedupe: bytes) -> int:
         state.counters.duplicates += 1
         return DUPLICATE
     if not policy.is_stream and policy.depth_max and state.depth() >= policy.depth_max:
-        if not (policy.drop_head and _make_room(state)):
+        if not (policy.drop_head and make_room(state)):
             state.counters.refused += 1
             return FULL
     if dedupe and policy.dedupe_window_ms:
@@ -118,7 +118,7 @@ def missing_heads(state: QueueState, size: int = 0) -> list[tuple[int, int]]:
     return missing
 
 
-def _make_room(state: QueueState) -> bool:
+def make_room(state: QueueState) -> bool:
     """Drop the oldest message which nobody holds, of each group which has its full number."""
     oldest = [_oldest_unheld(state, group) for group in _full_groups(state)]
     if not state.groups:

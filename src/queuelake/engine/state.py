@@ -101,6 +101,13 @@ class QueueState:
                 deepest = group.unsettled
         return deepest + self.delayed
 
+    def is_over(self) -> bool:
+        """Whether the oldest messages have to go because there are too many."""
+        policy = self.policy
+        if not policy.drop_head or not policy.depth_max or policy.is_stream:
+            return False
+        return self.depth() > policy.depth_max
+
     def stored(self, partition: Partition) -> int:
         """How many messages of a partition some group still needs."""
         if not self.groups or self.policy.is_stream:
@@ -117,7 +124,7 @@ class QueueState:
 
     def is_waiting(self) -> bool:
         """Whether time alone can change something: this queue may not sleep."""
-        if self.delayed or self.expiry.is_waiting():
+        if self.delayed or self.expiry.is_waiting() or self.is_over():
             return True
         for group in self.groups.values():
             for lane in group.lanes:

@@ -58,6 +58,7 @@ class HostedQueue(Participant):
         "created_ms",
         "delivered_ids",
         "ephemeral",
+        "extended",
         "id",
         "id_prefixes",
         "is_deleted",
@@ -107,6 +108,7 @@ class HostedQueue(Participant):
         self._gone_groups: list[int] = []  # ids of groups whose rows have to go
         self.tidies: bool = False  # the next write deletes everything which can be
         self._dedupe_number: int = 0
+        self.extended: int = 0  # the last commit group in which it got staged chunks
         self._released: dict[tuple[int, int], int] = {}  # delayed, due, and not yet deleted there
         self.next_forget_ms: int = 0
         self._last_meta: Meta = Meta(0, 0)
@@ -318,6 +320,10 @@ class HostedQueue(Participant):
     def stored(self, now_ms: int) -> None:
         for tail in self.tails:
             tail.stored()
+        if self.extended and self.extended <= self.queues.runner.durable:
+            self.extended = 0
+            for tail in self.tails:
+                tail.pointers = []
         for group in self.machine.groups.values():
             for lane in group.lanes:
                 if lane.claiming > lane.claimed:

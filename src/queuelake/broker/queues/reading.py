@@ -10,6 +10,7 @@ from queuelake.storage import api
 from queuelake.storage import queue_tables as t
 from queuelake.storage.chunk import Record
 from queuelake.storage.delayed import due_and_number
+from queuelake.storage.stage_tables import pointed_records
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
@@ -21,8 +22,12 @@ def find_record(host: HostedQueue, number: int, seq: int) -> Record | None:
     """One message; its neighbours are likely to be wanted next."""
     if host.ephemeral:
         return None
+    pointer = host.tails[number].pointer_at(seq) if host.extended else None
     with host.queues.store.view() as view:
-        records = t.read_chunk_at(view, host.id, number, seq)
+        if pointer is not None:
+            records = pointed_records(view, pointer)
+        else:
+            records = t.read_chunk_at(view, host.id, number, seq)
     for record in records:
         if record.seq == seq:
             host.tails[number].cached(records)
@@ -32,9 +37,13 @@ def find_record(host: HostedQueue, number: int, seq: int) -> Record | None:
 
 def load_entries(host: HostedQueue, number: int, first: int, now_ms: int) -> None:
     """What the machine asked for."""
+    pointer = host.tails[number].pointer_at(first) if host.extended else None
     try:
         with host.queues.store.view() as view:
-            records = t.read_ahead(view, host.id, number, first, AHEAD_BYTES)
+            if pointer is not None:
+                records = pointed_records(view, pointer)
+            else:
+                records = t.read_ahead(view, host.id, number, first, AHEAD_BYTES)
     except Exception:
         host.machine.apply(host.meta(now_ms), c.Loaded(number, first, []))  # it may ask again
         raise
@@ -64,7 +73,12 @@ def rank_stored(host: HostedQueue, group: str, now_ms: int) -> None:
                 for record in records:
                     if record.priority != PRIORITY_DEFAULT:
                         entries.append(host.entry_of(record, number))
-        tail = host.tails[number]
+            tail = host.tails[number]
+            for pointer in tail.pointers:
+                if pointer.first >= seq:
+                    for record in pointed_records(view, pointer):
+                        if record.priority != PRIORITY_DEFAULT:
+                            entries.append(host.entry_of(record, number))
         for record in tail.storing + tail.pending:
             if record.seq >= seq and record.priority != PRIORITY_DEFAULT:
                 entries.append(host.entry_of(record, number))

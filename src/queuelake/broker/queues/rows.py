@@ -93,8 +93,21 @@ def _write_chunks(batch: Batch, host: HostedQueue, partition: Partition, tail: T
             if len(before) == last - first + 1 and records[0].seq == last + 1:
                 tail.chunks.pop()
                 records = before + records
-    for first, last, size in t.put_chunk(batch, host.id, partition.number, records[0].seq, records):
-        tail.wrote(first, last, size)
+    for run in _runs(records):
+        for first, last, size in t.put_chunk(batch, host.id, partition.number, run[0].seq, run):
+            tail.wrote(first, last, size)
+
+
+def _runs(records: list[Record]) -> list[list[Record]]:
+    """Records without gaps; a range may have come between them."""
+    if records[-1].seq - records[0].seq == len(records) - 1:
+        return [records]
+    runs: list[list[Record]] = []
+    for record in records:
+        if not runs or runs[-1][-1].seq + 1 != record.seq:
+            runs.append([])
+        runs[-1].append(record)
+    return runs
 
 
 def _trim(batch: Batch, host: HostedQueue, partition: Partition, tail: Tail) -> None:

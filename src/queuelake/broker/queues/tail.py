@@ -7,9 +7,11 @@ the store a chunk at a time and cached in the same way.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final, final
 
 from queuelake.storage.chunk import Record
+from queuelake.storage.stage_tables import Pointer
 
 RECORD_OVERHEAD_BYTES: Final = 300
 CHUNKS_KNOWN_MAX: Final = 256
@@ -19,7 +21,7 @@ CHUNKS_KNOWN_MAX: Final = 256
 class Tail:
     """The messages of one partition."""
 
-    __slots__ = ("cache", "chunks", "pending", "records", "spans", "storing")
+    __slots__ = ("cache", "chunks", "pending", "pointers", "records", "spans", "storing")
 
     def __init__(self, cache: RecordCache) -> None:
         self.cache: RecordCache = cache
@@ -29,6 +31,8 @@ class Tail:
         self.spans: list[tuple[int, int, int]] = []  # first, last, bytes of what is cached
         # First and last sequence, and bytes, of the chunks written lately, in order.
         self.chunks: list[tuple[int, int, int]] = []
+        # To staged chunks which this partition got lately: the store may not know of them yet.
+        self.pointers: list[Pointer] = []
 
     def append(self, record: Record) -> None:
         self.pending.append(record)
@@ -47,6 +51,14 @@ class Tail:
             size += record.size() + RECORD_OVERHEAD_BYTES
         self.spans.append((records[0].seq, records[-1].seq, size))
         self.cache.grown(self, size)
+
+    def pointer_at(self, seq: int) -> Pointer | None:
+        """To the staged chunk which holds a message, if the store may not know it."""
+        pointers = self.pointers
+        at = bisect_right(pointers, seq, key=first_of) - 1
+        if at < 0 or seq >= pointers[at].first + pointers[at].count:
+            return None
+        return pointers[at]
 
     def wrote(self, first: int, last: int, size: int) -> None:
         self.chunks.append((first, last, size))
@@ -92,6 +104,11 @@ class Tail:
         self.storing = []
         self.records.clear()
         self.chunks.clear()
+        self.pointers = []
+
+
+def first_of(pointer: Pointer) -> int:
+    return pointer.first
 
 
 @final

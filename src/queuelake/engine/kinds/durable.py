@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from queuelake.engine import commands as c
-from queuelake.engine import consuming, publishing, settling, upkeep
+from queuelake.engine import consuming, extending, publishing, settling, upkeep
 from queuelake.engine.machine import Command, Effect, Meta
 from queuelake.engine.state import QueueState
 
@@ -40,6 +40,7 @@ class DurableQueue(QueueState):
             self.partitions[command.partition].loaded(command.first, command.entries)
         elif isinstance(command, c.Tick):
             upkeep.tick(self, effects)
+            extending.shrink(self, effects)
         elif isinstance(command, c.Accept):
             publishing.accept(self, command)
         elif isinstance(command, c.Join):
@@ -63,6 +64,8 @@ class DurableQueue(QueueState):
             upkeep.remove(self, command.partition, command.seq)
         elif isinstance(command, c.Truncate):
             upkeep.truncate(self, command)
+        elif isinstance(command, c.Extend):
+            extending.extend(self, command)
         else:
             assert isinstance(command, c.ForgetGroup)
             upkeep.forget_group(self, command.group, effects)

@@ -11,7 +11,15 @@ from __future__ import annotations
 from typing import final
 
 from queuelake.engine import commands as c
-from queuelake.engine import consuming, leaving, offering, overwriting, returning, upkeep
+from queuelake.engine import (
+    consuming,
+    extending,
+    leaving,
+    offering,
+    overwriting,
+    returning,
+    upkeep,
+)
 from queuelake.engine.groups import GROUP, Group
 from queuelake.engine.kinds.durable import NO_EFFECTS
 from queuelake.engine.lane import Lane
@@ -78,6 +86,8 @@ class MessageQueue(QueueState):
             self._expire(command.entries)
         elif isinstance(command, c.Truncate):
             leaving.truncate(self, command)
+        elif isinstance(command, c.Extend):
+            extending.extend_message_queue(self, command)
         elif isinstance(command, c.Purge):
             upkeep.purge(self)
             self._count_bytes()

@@ -1,0 +1,83 @@
+"""Messages which come as ranges: the store has them already, and their entries are asked back when
+lanes come to them, like those of a backlog after a restart.
+
+A range is taken whole or not at all. Where the oldest messages make room for new ones they do so
+afterwards, as time passes (`shrink`): a range may be longer than all a queue may hold.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from queuelake.engine import commands as c
+from queuelake.engine.effects import Load
+from queuelake.engine.groups import GROUP
+from queuelake.engine.machine import Effect
+from queuelake.engine.publishing import make_room, missing_heads
+from queuelake.engine.state import FULL, TOO_LARGE, QueueState
+
+DROPS_MAX: Final = 1_000  # by one tick: the rest follows with the next
+
+
+def extend(state: QueueState, command: c.Extend) -> None:
+    """Ranges for a durable queue."""
+    state.reply = _refusal(state, command)
+    if state.reply:
+        state.counters.refused += 1
+        return
+    count = _append(state, command)
+    for group in state.groups.values():
+        group.unsettled += count
+    if not state.groups:
+        state.loose += count
+    state.delayed += command.delayed
+    if command.has_priorities:
+        state.uses_priorities = True
+
+
+def _refusal(state: QueueState, command: c.Extend) -> int:
+    policy = state.policy
+    if command.largest > policy.message_bytes_max:
+        return TOO_LARGE
+    if policy.is_stream or not policy.depth_max or policy.drop_head:
+        return 0
+    depth = state.depth() + sum(command.counts) + command.delayed
+    return FULL if depth > policy.depth_max else 0
+
+
+def extend_message_queue(state: QueueState, command: c.Extend) -> None:
+    """The same for a regular message queue."""
+    policy = state.policy
+    assert not policy.is_last_value, "which message replaces which is decided one by one"
+    if command.largest > policy.message_bytes_max or 0 < policy.bytes_max < command.largest:
+        state.counters.refused += 1
+        state.reply = TOO_LARGE
+        return
+    state.groups[GROUP].unsettled += _append(state, command)
+    state.bytes += command.size
+
+
+def _append(state: QueueState, command: c.Extend) -> int:
+    count = 0
+    for number, added in enumerate(command.counts):
+        state.partitions[number].last += added
+        count += added
+    state.counters.enqueued += count
+    return count
+
+
+def shrink(state: QueueState, effects: list[Effect]) -> None:
+    """Drop the oldest messages of a queue which holds more than it may."""
+    for _ in range(DROPS_MAX):
+        if not state.is_over():
+            return
+        missing = missing_heads(state)
+        if missing:
+            for number, seq in missing:
+                partition = state.partitions[number]
+                if not partition.loading:
+                    partition.loading = seq
+                    effects.append(Load(number, seq))
+            return
+        if not make_room(state):
+            return
