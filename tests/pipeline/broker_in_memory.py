@@ -57,7 +57,11 @@ class BrokerInMemory(flight.FlightServerBase):  # type: ignore[misc]
         rows = self.rows.setdefault(place, [])
         seqno = (rows[-1]["seqno"] + 1) if rows else 1
         row = {"queue": queue, "queue_id": queue_id, "seqno": seqno, "ts": 1_790_000_000_000_000}
-        row |= {"partition": shard, "payload": payload, "properties": []} if table == "messages" else {}
+        row |= (
+            {"partition": shard, "payload": payload, "properties": []}
+            if table == "messages"
+            else {}
+        )
         rows.append(row | columns)
         old = self.shards.get(place)
         if schema is None and old is not None:
