@@ -149,6 +149,20 @@ class NameTakenError(RefusedError):
         super().__init__(f"there is a queue {name!r} already; a name belongs to one queue")
 
 
+class LeaseTakenError(RefusedError):
+    """Somebody else may change the lake now: wait for the end of that job, or cancel it."""
+
+    http_status = 409
+    code = "LEASE_TAKEN"
+
+
+class LeaseLostError(RefusedError):
+    """The lease of a lake was given to somebody else: commit nothing more, begin anew."""
+
+    http_status = 409
+    code = "LEASE_LOST"
+
+
 class AnswerError(QueuelakeError):
     """The broker refused the call, or failed in it: code and HTTP status are the broker's."""
 

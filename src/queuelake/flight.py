@@ -27,7 +27,9 @@ from queuelake.tables import Table
 SHARDS: Final = "shards"  # ShardsAsked -> list[Shard]
 COMMIT: Final = "commit"  # CommitAsked -> Committed; again for the same job and batch: the same
 ABORT: Final = "abort"  # AbortAsked -> null; a batch which is committed stays
-LEASE: Final = "lease"  # LeaseAsked -> Lease
+# LeaseAsked -> Lease; LEASE_TAKEN when another holder has it (the words say who, until when),
+# LEASE_LOST when the epoch to be kept longer is not the last one any more.
+LEASE: Final = "lease"
 RELEASE: Final = "release"  # Lease -> null
 ARCHIVED: Final = "archived"  # ArchivedTold -> null
 JOB: Final = "job"  # JobTold -> JobAnswer

@@ -22,6 +22,8 @@ from queuelake.errors import (
     AnswerError,
     BadCredentialsError,
     BrokerDownError,
+    LeaseLostError,
+    LeaseTakenError,
     NotAuthorizedError,
     NotFoundError,
     QueuelakeError,
@@ -215,7 +217,8 @@ def translated(error: flight.FlightError, endpoint: Endpoint) -> QueuelakeError:
     if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError):
         return BrokerDownError(f"no answer from {endpoint.uri}: {words}")
     if isinstance(error, flight.FlightServerError):
-        classes = {kind.code: kind for kind in (NotFoundError, NotAuthorizedError, RefusedError)}
+        known = (NotFoundError, NotAuthorizedError, RefusedError, LeaseTakenError, LeaseLostError)
+        classes = {kind.code: kind for kind in known}
         if code in classes:
             return classes[code](words)
         return AnswerError(code, words, 500)

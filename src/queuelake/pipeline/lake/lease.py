@@ -16,26 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from queuelake.errors import QueuelakeError, RefusedError
+from queuelake.errors import LeaseLostError, LeaseTakenError, QueuelakeError, RefusedError
 from queuelake.flight import Lease, LeaseAsked
 
 TTL_S: Final = 60.0
 MARGIN_S: Final = 5.0  # of the time left, for a commit to end
 RETRY_S: Final = 1.0
-
-
-class LeaseLostError(RefusedError):
-    """Somebody else may change the lake now: nothing more is committed; start again."""
-
-    http_status = 409
-    code = "LEASE_LOST"
-
-
-class LeaseTakenError(RefusedError):
-    """Somebody else holds the lake: wait for the end of that job, or cancel it."""
-
-    http_status = 409
-    code = "LEASE_TAKEN"
 
 
 class Leases(Protocol):

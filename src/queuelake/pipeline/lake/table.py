@@ -20,10 +20,10 @@ from deltalake.transaction import AddAction, RemoveAction
 from msgspec import Struct
 from pyarrow import fs
 
-from queuelake.errors import RefusedError, StorageError
+from queuelake.errors import LeaseLostError, RefusedError, StorageError
 from queuelake.pipeline.lake.definitions import Definition
 from queuelake.pipeline.lake.files import DataFile, epoch_of, sync
-from queuelake.pipeline.lake.lease import HeldLease, LeaseLostError
+from queuelake.pipeline.lake.lease import HeldLease
 
 EPOCH: Final = "lease"
 ATTEMPTS_MAX: Final = 20
