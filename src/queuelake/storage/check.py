@@ -12,6 +12,7 @@ from queuelake.errors import StorageError
 from queuelake.storage import api, ecq_tables, queue_records, queue_tables, records, sdv_tables
 from queuelake.storage.api import ReadTransaction
 from queuelake.storage.chunk import decode_chunk
+from queuelake.storage.pipeline_check import check_logs, check_records
 from queuelake.storage.queue_rows import owns_chunks, read_chunk, row_chunks
 from queuelake.storage.stage_records import decode_batch
 from queuelake.storage.stage_tables import is_pointer, read_pointer, resolve
@@ -32,6 +33,8 @@ def problems(view: ReadTransaction, rows_max: int) -> list[str]:
     _check_delayed(view, rows_max, found)
     _check_mailboxes(view, rows_max, found)
     _check_fanout(view, rows_max, found)
+    check_logs(view, rows_max, found)
+    check_records(view, rows_max, found)
     return found
 
 

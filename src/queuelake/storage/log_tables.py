@@ -132,6 +132,22 @@ def log_rows(
         yield key, read_row(table, key, value)
 
 
+def live_entries(
+    view: ReadTransaction, table: int, entries: list[tuple[int, bytes]]
+) -> list[tuple[int, bytes]]:
+    """Those whose row is there."""
+    live: list[tuple[int, bytes]] = []
+    for entry in entries:
+        key = entry[1]
+        if table == api.ECQ_LOG:  # payloads may be long, rows of the index are not
+            found = view.get(api.ECQ_INDEX, key[: ecq_tables.DIGEST_BYTES] + key[32:40])
+        else:
+            found = view.get(api.SDV_IDS, key)
+        if found is not None:
+            live.append(entry)
+    return live
+
+
 def log_range(view: ReadTransaction, table: int, shard: int) -> tuple[int, int]:
     """(after, upto] may be read; rows which are not stored yet will be above."""
     upto = read_state(view, table).next[shard] - 1

@@ -282,9 +282,18 @@ def recorded_queues(view: ReadTransaction, table: int) -> Iterator[int]:
         at = record_key(queue_id + 1, 0)
 
 
-def put_deleted(batch: Batch, queue_id: int, record: QueueRecord) -> None:
-    """The queue is being deleted; what it did is kept for a while, and whose it was."""
-    batch.put(api.EVENTS, record_key(queue_id, 0), queue_records.encode(record))
+def read_bytes(view: ReadTransaction) -> int:
+    """What both tables hold."""
+    value = view.get(api.META, BYTES_KEY)
+    return int(value) if value is not None else 0
+
+
+def put_deleted(batch: Batch, queue_id: int, record: QueueRecord) -> int:
+    """The queue is being deleted; what it did is kept for a while, and whose it was. Returns how
+    many bytes that takes."""
+    value = queue_records.encode(record)
+    batch.put(api.EVENTS, record_key(queue_id, 0), value)
+    return KEY_BYTES + len(value)
 
 
 def read_deleted(view: ReadTransaction, queue_id: int) -> QueueRecord | None:

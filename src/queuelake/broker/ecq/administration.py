@@ -13,6 +13,7 @@ from queuelake.broker.ecq.publishing import MailboxTopics
 from queuelake.broker.ecq.rewinding import target
 from queuelake.broker.ecq.subscribing import MailboxSubscriptions
 from queuelake.broker.ecq.topics import LEVEL
+from queuelake.broker.pipeline.log_cleaning import LogCleaning
 from queuelake.broker.queues.deadletters import rfc3339
 from queuelake.config_types import changes_between
 from queuelake.control_ecq import (
@@ -56,6 +57,9 @@ class MailboxAdministration:
         self._file_config = mailboxes.config
         self.garbage = Garbage(mailboxes, timers, loop)
         self.polling = Polling(mailboxes, timers)
+        self.cleaning = LogCleaning(
+            mailboxes.writes.log, mailboxes, mailboxes.runner, loop, mailboxes.queues.clock, timers
+        )
         mailboxes.watch = self.polling.watch
         self._topics = MailboxTopics(mailboxes)
         delivery.services[LEVEL] = self._topics
@@ -77,6 +81,7 @@ class MailboxAdministration:
                 log.error("[ecq]: what was configured at run time does not fit any more: %s", error)
         self.garbage.start()
         self.polling.start()
+        self.cleaning.start()
 
     def configure(self, config: EcqConfig) -> None:
         mailboxes = self._mailboxes

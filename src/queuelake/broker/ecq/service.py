@@ -18,6 +18,7 @@ from queuelake.broker.ecq.reader import Reader
 from queuelake.broker.ecq.writing import Write, Writes
 from queuelake.broker.inbound import refuse_held
 from queuelake.broker.participant import Participant
+from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.engine.kinds import ecq as m
 from queuelake.engine.machine import Command, Meta
 from queuelake.engine.policy.settings import Policy
@@ -90,7 +91,8 @@ class Mailboxes(Participant):
         self._policy: Policy = Policy()
         self._last_meta: Meta = Meta(0, 0)
         self.counters: Counters = Counters()
-        self.writes: Writes = Writes(queues.store)
+        log = WriteLog(queues.store, queues.runner, api.ECQ_LOG)
+        self.writes: Writes = Writes(queues.store, log)
         self.readers: dict[bytes, Reader] = {}
         self.watch: Callable[[Reader], None] | None = None  # told of each new one
         self._fetching: list[Reader] = []  # those which look into the store in the next turn
@@ -106,6 +108,7 @@ class Mailboxes(Participant):
             value = view.get(api.META, t.HIGH_WATER)
         if value is not None:
             self.writes.owners.first_seq = int(value)
+        self.writes.log.load()
 
     def use(self, config: EcqConfig) -> None:
         self.config: EcqConfig = config
@@ -323,6 +326,7 @@ class Mailboxes(Participant):
 
     def write(self, batch: Batch) -> None:
         self.writes.seal(batch)
+        self.writes.log.write(batch)
         for name, position in self._saves.items():
             t.put_state(batch, t.digest(name), position.acked, position.ts_ms, name)
         self._sealed_saves = self._saves

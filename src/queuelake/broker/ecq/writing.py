@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import mypyc_attr
 
 from queuelake.broker.ecq.owners import Owner, Owners
+from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.broker.queues.incoming import skip_property
 from queuelake.protocol.properties import USER_PROPERTY
 from queuelake.storage import ecq_tables as t
@@ -45,10 +46,20 @@ class Write:
 class Writes:
     """`pending` belong to the group being collected, `sealed` to the one being committed."""
 
-    __slots__ = ("_batch", "_sealed_owners", "_store", "accepted", "owners", "pending", "sealed")
+    __slots__ = (
+        "_batch",
+        "_sealed_owners",
+        "_store",
+        "accepted",
+        "log",
+        "owners",
+        "pending",
+        "sealed",
+    )
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, log: WriteLog) -> None:
         self._store: Store = store
+        self.log: WriteLog = log
         self.owners: Owners = Owners()
         self.pending: list[Write] = []
         self.sealed: list[Write] = []  # the last one of each key, in order
@@ -108,8 +119,9 @@ class Writes:
                 write.record.seq = owner.next_seq
                 owner.next_seq += 1
                 latest[owner.digest + write.key] = write
+        log = self.log
         for write in latest.values():
-            t.put_entry(batch, owners[write.owner].digest, write.key, write.record)
+            log.add(t.put_entry(batch, owners[write.owner].digest, write.key, write.record))
         now_ms = pending[-1].record.ts_ms
         for name, owner in owners.items():
             t.put_seqno(batch, owner.digest, owner.next_seq, now_ms, name)
@@ -141,6 +153,7 @@ class Writes:
         self.pending = []
         self._forget_sealed()
         self.owners.clear()
+        self.log.rolled_back()
 
     # Limits
 

@@ -103,6 +103,7 @@ class Garbage:
             yield
         self._oldest_ms = oldest_ms
         for ts_ms in nobodys:
+            register.forget_trigger(ts_ms)
             self._fanout.runner.delete(api.SDV_TRIGGERS, t.time_key(ts_ms))
         # Their rows must not be seen before they are gone.
         self._fanout.runner.after_durable(lambda: register.hidden.difference_update(nobodys))

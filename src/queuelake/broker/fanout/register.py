@@ -27,12 +27,14 @@ class Register:
     """All pending rows."""
 
     __slots__ = (
+        "_given_up",
         "_going",
         "_leaving",
         "_progress",
         "_progress_dirty",
         "_references",
         "_references_dirty",
+        "_sealed_given_up",
         "_sealed_progress",
         "_sealed_references",
         "_store",
@@ -44,6 +46,9 @@ class Register:
         self._store: Store = store
         self.totals: t.Totals = t.Totals()
         self.hidden: set[int] = set()
+        # Triggers which will never be complete, and of which the store does not say so yet.
+        self._given_up: set[int] = set()
+        self._sealed_given_up: set[int] = set()
         self._going: dict[bytes, int] = {}  # keys to delete with the group being collected
         self._leaving: dict[bytes, int] = {}  # with the one being committed
         self._progress: dict[bytes, t.Progress] = {}
@@ -56,8 +61,23 @@ class Register:
     def load(self) -> None:
         with self._store.view() as view:
             self.totals = t.read_totals(view)
-            for key in view.scan_keys(api.SDV_TRIGGERS, b"", _LAST):
-                self.hidden.add(int.from_bytes(key, "big"))
+            for key, value in view.scan(api.SDV_TRIGGERS, b"", _LAST):
+                ts_ms = int.from_bytes(key, "big")
+                self.hidden.add(ts_ms)
+                if value:
+                    self._given_up.add(ts_ms)
+
+    def give_up(self, ts_ms: int) -> None:
+        """The rows of this trigger will never count: nobody has to wait for them."""
+        self._given_up.add(ts_ms)
+
+    def gives_up(self) -> bool:
+        """Whether the store has to be told of such a trigger."""
+        return len(self._given_up) > 0
+
+    def forget_trigger(self, ts_ms: int) -> None:
+        """Its rows are gone, with the group being collected."""
+        self._given_up.discard(ts_ms)
 
     def new_time(self, now_ms: int) -> int:
         """For a trigger: never the same twice, and greater than all before."""
@@ -191,6 +211,8 @@ class Register:
         rows = batch.tables[api.SDV_IDS]
         for key in self._going:
             rows[key] = None
+        for ts_ms in self._given_up:
+            batch.put(api.SDV_TRIGGERS, t.time_key(ts_ms), b"")
         for request in self._progress_dirty:
             progress = self._progress.get(request)
             if progress is None:
@@ -205,11 +227,13 @@ class Register:
                 batch.delete(api.SDV_REFERENCES, data)
         batch.put(api.META, t.TOTALS_KEY, self.totals.encode())
         self._leaving, self._going = self._going, {}
+        self._sealed_given_up, self._given_up = self._given_up, set()
         self._sealed_progress, self._progress_dirty = self._progress_dirty, set()
         self._sealed_references, self._references_dirty = self._references_dirty, set()
 
     def stored(self) -> None:
         self._leaving = {}
+        self._sealed_given_up = set()
         self._sealed_progress = set()
         self._sealed_references = set()
         if len(self._progress) > COUNTS_KEPT_MAX:
@@ -222,6 +246,8 @@ class Register:
     def rolled_back(self) -> None:
         self._going.update(self._leaving)
         self._leaving = {}
+        self._given_up |= self._sealed_given_up
+        self._sealed_given_up = set()
         self._progress_dirty.update(self._sealed_progress)
         self._sealed_progress = set()
         self._references_dirty.update(self._sealed_references)

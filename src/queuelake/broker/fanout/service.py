@@ -28,6 +28,8 @@ from queuelake.broker.fanout.register import Register
 from queuelake.broker.fanout.storing import APPEND, IGNORE, REPLACE, Storing
 from queuelake.broker.fanout.trigger import check_data_id, read_trigger
 from queuelake.broker.participant import Participant
+from queuelake.broker.pipeline.log_cleaning import LogCleaning
+from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
 from queuelake.broker.topic_service import LATER, TopicService
@@ -77,6 +79,7 @@ class Fanout(TopicService, Participant):
         "_publishers",
         "_sealed_publishers",
         "_wanted",
+        "cleaning",
         "clock",
         "closes",
         "config",
@@ -85,6 +88,7 @@ class Fanout(TopicService, Participant):
         "durable",
         "garbage",
         "group",
+        "log",
         "loop",
         "metrics",
         "payloads",
@@ -120,6 +124,7 @@ class Fanout(TopicService, Participant):
         self.metrics: FanoutMetrics = FanoutMetrics(TIME_TO_ACK_BOUNDS_S)
         self.register: Register = Register(store)
         self.payloads: Payloads = Payloads(store, self.runner)
+        self.log: WriteLog = WriteLog(store, self.runner, api.SDV_LOG)
         self.dispatcher: Dispatcher = Dispatcher(
             self,
             by_client,
@@ -133,9 +138,19 @@ class Fanout(TopicService, Participant):
             self.want,
         )
         self.storing: Storing = Storing(
-            self, by_client, self.runner, self.register, self.dispatcher, self.metrics, self.want
+            self,
+            by_client,
+            self.runner,
+            self.register,
+            self.log,
+            self.dispatcher,
+            self.metrics,
+            self.want,
         )
         self.garbage: Garbage = Garbage(self)
+        self.cleaning: LogCleaning = LogCleaning(
+            self.log, self, self.runner, loop, self.clock, timers
+        )
         self._wanted: dict[str, int] = {}  # vehicles in line, and why
         # Who published data with the group being collected, and with the one being committed.
         self._publishers: list[Connection] = []
@@ -158,8 +173,12 @@ class Fanout(TopicService, Participant):
             except BadSdvSettingsError as error:
                 log.error("[sdv]: what was configured at run time does not fit any more: %s", error)
         self.register.load()
+        self.log.load()
+        if self.register.gives_up():
+            self.runner.take_part(self)
         self.payloads.totals = self.register.totals
         self.garbage.start()
+        self.cleaning.start()
         self._tick(self.clock.now_ms())
 
     def _tick(self, now_ms: int) -> None:
@@ -249,6 +268,7 @@ class Fanout(TopicService, Participant):
     def write(self, batch: Batch) -> None:
         self.payloads.write(batch)
         self.register.write(batch)
+        self.log.write(batch)
         self.dispatcher.write()
         self._sealed_publishers, self._publishers = self._publishers, []
 
@@ -263,6 +283,7 @@ class Fanout(TopicService, Participant):
     def rolled_back(self) -> None:
         self.payloads.rolled_back()
         self.register.rolled_back()
+        self.log.rolled_back()
         self.storing.rolled_back()
         self.dispatcher.rolled_back()
         publishers = self._sealed_publishers + self._publishers

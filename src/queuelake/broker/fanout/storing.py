@@ -21,12 +21,14 @@ from queuelake.broker.fanout.metrics import FanoutMetrics
 from queuelake.broker.fanout.register import Register
 from queuelake.broker.fanout.trigger import Trigger
 from queuelake.broker.inbound import complete
+from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
 from queuelake.engine.kinds.fanout import BATCH, DROPPED, Row
 from queuelake.protocol import reasons
 from queuelake.storage import api
 from queuelake.storage import sdv_tables as t
+from queuelake.storage.log_tables import open_trigger
 
 if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
@@ -104,6 +106,7 @@ class Storing:
         "_dispatcher",
         "_job",
         "_line",
+        "_log",
         "_metrics",
         "_participant",
         "_register",
@@ -120,6 +123,7 @@ class Storing:
         by_client: dict[str, Session],
         runner: Runner,
         register: Register,
+        log: WriteLog,
         dispatcher: Dispatcher,
         metrics: FanoutMetrics,
         want: Callable[[str, int], None],
@@ -128,6 +132,7 @@ class Storing:
         self._by_client: dict[str, Session] = by_client
         self._runner: Runner = runner
         self._register: Register = register
+        self._log: WriteLog = log
         self._dispatcher: Dispatcher = dispatcher
         self._metrics: FanoutMetrics = metrics
         self._want: Callable[[str, int], None] = want
@@ -217,6 +222,8 @@ class Storing:
             size += len(name)
         size += len(rows) * (t.ROW_KEY_BYTES + len(head))
         rows.sort()
+        for key, _ in rows:
+            self._log.add(key)
         group = self._runner.group
         group.batch.tables[api.SDV_IDS].update(rows)
         group.bytes += size
@@ -232,7 +239,7 @@ class Storing:
         key = t.time_key(job.ts_ms)
         if any(job.buckets[job.at :]):
             if job.slices == 0:
-                batch.put(api.SDV_TRIGGERS, key, b"")
+                batch.put(api.SDV_TRIGGERS, key, open_trigger(self._log.state))
             return
         job.is_last = True
         job.at = 0
@@ -313,7 +320,9 @@ class Storing:
         self._job = None
         if job.is_last:
             self._register.take_back(job.request_id, job.data_id, job.count, job.size)
-        if not job.slices:
+        if job.slices:
+            self._register.give_up(job.ts_ms)
+        else:
             self._register.hidden.discard(job.ts_ms)
         if job.connection is not None:
             job.connection.close(reasons.UNSPECIFIED_ERROR, "the trigger could not be stored")

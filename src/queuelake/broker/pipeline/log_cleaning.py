@@ -1,0 +1,122 @@
+"""Logs of writes do not grow for ever: what was overwritten or deleted leaves them.
+
+An entry of a log costs nothing when its row goes. When there are more than twice as many entries as
+rows, the log is walked from its beginning, a slice at a time with a pause between two, and entries
+whose row is gone are dropped. So each write is looked at about twice in its life.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import AbstractEventLoop
+from collections.abc import Iterator
+from typing import Final, final
+
+from queuelake.broker.clock import Clock, TimerWheel
+from queuelake.broker.interval import Interval
+from queuelake.broker.participant import Participant
+from queuelake.broker.pipeline.write_log import WriteLog
+from queuelake.broker.runner import Runner
+from queuelake.storage import api
+from queuelake.storage import log_tables as t
+from queuelake.tables import LOG_SHARDS
+
+log = logging.getLogger("queuelake.pipeline")
+
+LOOK_EVERY_MS: Final = 1_000
+ENTRIES_SPARE: Final = 20_000  # a log may have more than it needs
+ENTRIES_PER_SLICE: Final = 2_000
+PAUSE_S: Final = 0.01
+ROWS: Final = {api.ECQ_LOG: api.ECQ_PAYLOAD, api.SDV_LOG: api.SDV_IDS}
+
+
+@final
+class LogCleaning:
+    """Of one log; `participant` is who writes it."""
+
+    def __init__(
+        self,
+        write_log: WriteLog,
+        participant: Participant,
+        runner: Runner,
+        loop: AbstractEventLoop,
+        clock: Clock,
+        timers: TimerWheel,
+    ) -> None:
+        self._log = write_log
+        self._participant = participant
+        self._runner = runner
+        self._loop = loop
+        self._interval = Interval(clock, timers, lambda: LOOK_EVERY_MS, lambda _: self.look())
+        self._run: Iterator[None] | None = None
+        self.entries_spare = ENTRIES_SPARE
+
+    def start(self) -> None:
+        self._interval.begin(LOOK_EVERY_MS)
+
+    def look(self) -> None:
+        """Begin to clean if it is worth it."""
+        if self._run is not None or self._runner.failure:
+            return
+        with self._log.store.view() as view:
+            rows = view.count(ROWS[self._log.table])
+        if self._log.state.entries > 2 * rows + self.entries_spare:
+            self._run = self._clean()
+            self._step()
+
+    def _step(self) -> None:
+        assert self._run is not None
+        try:
+            next(self._run)
+        except StopIteration:
+            # The next one must not see in the store what this one has dropped.
+            self._runner.after_durable(self._end)
+        except Exception:  # the next run may fare better
+            log.exception("cleaning a log of writes")
+            self._end()
+        else:
+            self._loop.call_later(PAUSE_S, self._step)
+
+    def _end(self) -> None:
+        self._run = None
+
+    def _clean(self) -> Iterator[None]:
+        failures = self._log.failures
+        for shard in range(LOG_SHARDS):
+            after = 0
+            while after >= 0:
+                if self._log.failures != failures:
+                    return  # what was dropped is in the store again
+                after = self._clean_slice(shard, after)
+                if after >= 0:
+                    yield
+        yield
+
+    def _clean_slice(self, shard: int, after: int) -> int:
+        """Returns behind which sequence the next slice begins; -1: there is none."""
+        table = self._log.table
+        batch = self._runner.group.batch
+        left = ENTRIES_PER_SLICE
+        dropped = 0
+        following = -1
+        with self._log.store.view() as view:
+            for key, entries in t.log_rows(view, table, shard, after):
+                first = int.from_bytes(key[1:], "big")
+                if first <= after:
+                    continue
+                if left <= 0:
+                    following = first - 1
+                    break
+                left -= len(entries)
+                live = t.live_entries(view, table, entries)
+                if not live:
+                    batch.delete(table, key)
+                elif 4 * len(live) < 3 * len(entries):  # else it is not worth it
+                    batch.put(table, key, t.sparse_row(live, first))
+                else:
+                    continue
+                dropped += len(entries) - len(live)
+        if dropped:
+            self._log.dropped(dropped)
+            self._runner.take_part(self._participant)
+        return following
