@@ -81,17 +81,17 @@ class EcqConfigUpdate(Struct, frozen=True):
     """What may be changed at run time; a key which is not there stays as it is."""
 
     writer_pool_size: Annotated[int, Meta(ge=0, le=10240)] | UnsetType = UNSET
-    data_retention: DurationText | UnsetType = UNSET
-    gc_interval: DurationText | UnsetType = UNSET
+    data_retention: Milliseconds | DurationText | UnsetType = UNSET
+    gc_interval: Milliseconds | DurationText | UnsetType = UNSET
     reader_batch_size: Annotated[int, Meta(ge=1, le=31)] | UnsetType = UNSET
-    write_timeout: DurationText | UnsetType = UNSET
-    read_timeout: DurationText | UnsetType = UNSET
+    write_timeout: Milliseconds | DurationText | UnsetType = UNSET
+    read_timeout: Milliseconds | DurationText | UnsetType = UNSET
     max_keys_per_queue: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     max_bytes_per_queue: (
         Annotated[int, Meta(ge=0)] | Annotated[str, Meta(description='such as "10MiB"')] | UnsetType
     ) = UNSET
     reject_policy: RejectPolicy | UnsetType = UNSET
-    state_retention: DurationText | UnsetType = UNSET
+    state_retention: Milliseconds | DurationText | UnsetType = UNSET
     puback_no_match: bool | UnsetType = UNSET
 
 

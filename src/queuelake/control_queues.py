@@ -25,9 +25,14 @@ QUEUE_MESSAGES: Final = "queue_messages"  # name, from, limit, partition, cursor
 QUEUE_PURGE: Final = "queue_purge"  # name -> Purged
 QUEUE_DLQ: Final = "queue_dlq"  # name, limit, cursor -> DeadLetterPage
 QUEUE_DLQ_RETRY: Final = "queue_dlq_retry"  # name, id -> Redriven
+QUEUE_DLQ_DISCARD: Final = "queue_dlq_discard"  # name, id -> None
+QUEUE_DLQ_RETRY_MANY: Final = "queue_dlq_retry_many"  # name, choice (JSON) -> LettersDone
+QUEUE_DLQ_DISCARD_MANY: Final = "queue_dlq_discard_many"  # name, choice (JSON) -> LettersDone
+QUEUE_PUBLISH: Final = "queue_publish"  # name, message (JSON) -> None
 QUEUE_GROUP_DELETE: Final = "queue_group_delete"  # name, group -> None
 
 ITEMS_PER_PAGE_MAX: Final = 1000
+LETTERS_AT_ONCE_MAX: Final = 100_000
 # A page of messages ends early here, and a longer payload is cut: a control frame has a limit.
 PAGE_PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
 # A scrape names the deepest queues; a label value for each of 100,000 helps nobody.
@@ -196,6 +201,34 @@ class Redriven(Struct, frozen=True):
     queue: QueueName
     id: str
     partition: int
+
+
+class LetterChoice(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which dead letters are meant; what is not given does not matter."""
+
+    reason: Annotated[str | None, Meta(description="`dlq-reason`")] = None
+    group: Annotated[str | None, Meta(description="`dlq-group`")] = None
+    key: str | None = None
+    moved_after: Annotated[str | None, Meta(description="ISO 8601; dlq-moved-at from then")] = None
+    moved_before: Annotated[str | None, Meta(description="ISO 8601; up to then")] = None
+    limit: Annotated[int, Meta(ge=1, le=LETTERS_AT_ONCE_MAX)] = 10_000
+
+
+class LettersDone(Struct, frozen=True):
+    """`queue_dlq_retry_many`, `queue_dlq_discard_many`: how many letters it were."""
+
+    done: int
+    more: Annotated[bool, Meta(description="whether the limit ended it")] = False
+
+
+class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
+    """`queue_publish`: a message as somebody writes it by hand."""
+
+    payload: Annotated[str, Meta(description="text")] = ""
+    payload_base64: Annotated[bytes | None, Meta(description="bytes, instead of text")] = None
+    key: Annotated[str, Meta(description="the partition key")] = ""
+    properties: Annotated[dict[str, str], Meta(description="user properties")] = {}
+    content_type: str = ""
 
 
 class Purged(Struct, frozen=True):

@@ -122,8 +122,8 @@ class SdvConfigUpdate(Struct, frozen=True):
     """What may be changed at run time; a key which is not there stays as it is."""
 
     dispatcher_pool_size: Annotated[int, Meta(ge=0, le=10240)] | UnsetType = UNSET
-    data_retention: DurationText | UnsetType = UNSET
-    gc_interval: DurationText | UnsetType = UNSET
+    data_retention: Milliseconds | DurationText | UnsetType = UNSET
+    gc_interval: Milliseconds | DurationText | UnsetType = UNSET
     topic_prefix: str | UnsetType = UNSET
     same_request: SameRequest | UnsetType = UNSET
     on_invalid: OnInvalid | UnsetType = UNSET
@@ -132,7 +132,7 @@ class SdvConfigUpdate(Struct, frozen=True):
     verify_sha1: bool | UnsetType = UNSET
     heartbeat_topics: list[str] | UnsetType = UNSET
     max_pending_per_vehicle: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
-    ack_timeout: DurationText | UnsetType = UNSET
+    ack_timeout: Milliseconds | DurationText | UnsetType = UNSET
 
 
 class SdvConfigOrigin(Struct, frozen=True):

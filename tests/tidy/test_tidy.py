@@ -37,7 +37,7 @@ LAYERS = (
     ("flight",),
     (
         *("control", "control_queues", "control_mq", "control_ecq", "control_sdv"),
-        *("control_pipeline", "control_audit"),
+        *("control_pipeline", "control_audit", "control_admin"),
     ),
     ("engine",),
     ("storage",),

@@ -13,7 +13,7 @@ from fastapi import Depends, FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from queuelake.admin.answers import answer
-from queuelake.admin.bodies import read_body
+from queuelake.admin.bodies import read_body, takes
 from queuelake.admin.openapi import reference, returns
 from queuelake.admin.paths import SEGMENT
 from queuelake.admin.services import Services
@@ -21,7 +21,10 @@ from queuelake.control_queues import (
     ITEMS_PER_PAGE_MAX,
     ConsumerPage,
     DeadLetterPage,
+    LetterChoice,
+    LettersDone,
     MessagePage,
+    NewMessage,
     Purged,
     QueueInfo,
     QueuePage,
@@ -32,10 +35,11 @@ from queuelake.names import queue_name_from_path
 from queuelake.queue_settings import QueueSettings
 
 SETTINGS_BYTES_MAX = 64 * 1024
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024  # a control frame has a limit
 PARTITIONS_MAX = 1000
 OFFSET_MAX = 2**63 - 1
 QUEUE_PATH = f"/api/v1/queues/{{name:{SEGMENT}}}"
-DEAD_LETTER_PATH = f"{QUEUE_PATH}/dlq/{{message_id:{SEGMENT}}}/retry"
+LETTER_PATH = f"{QUEUE_PATH}/dlq/{{message_id:{SEGMENT}}}"
 GROUP_PATH = f"{QUEUE_PATH}/groups/{{group:{SEGMENT}}}"
 TAGS: list[Any] = ["queues"]
 
@@ -86,6 +90,7 @@ def add_queue_routes(app: FastAPI, services: Services) -> None:
     _add_settings_routes(app, services)
     _add_state_routes(app, services)
     _add_message_routes(app, services)
+    _add_letter_routes(app, services)
 
 
 def _add_settings_routes(app: FastAPI, services: Services) -> None:
@@ -149,12 +154,48 @@ def _add_message_routes(app: FastAPI, services: Services) -> None:
         """Delete every message of a queue, for all groups."""
         return answer(await services.purge_queue(name))
 
+    @app.post(f"{QUEUE_PATH}/messages", tags=TAGS, status_code=202, openapi_extra=takes(NewMessage))
+    async def publish(name: Name, request: Request) -> Response:
+        """Publish a message, as a client would; 202 when it is stored."""
+        await services.publish_message(name, await read_body(request, MESSAGE_BYTES_MAX))
+        return Response(status_code=202)
+
+
+def _add_letter_routes(app: FastAPI, services: Services) -> None:
     @app.get(f"{QUEUE_PATH}/dlq", tags=TAGS, responses=returns(DeadLetterPage))
     async def dead_letters(name: Name, limit: Limit = 100, cursor: Cursor = "") -> Response:
         """The dead letters of a queue, the oldest first."""
         return answer(await services.dead_letters(name, limit, cursor))
 
-    @app.post(DEAD_LETTER_PATH, tags=TAGS, status_code=202, responses=returns(Redriven, 202))
+    @app.post(f"{LETTER_PATH}/retry", tags=TAGS, status_code=202, responses=returns(Redriven, 202))
     async def retry(name: Name, message_id: MessageId) -> Response:
         """Put a dead letter back at the end of its original partition, as if it were new."""
         return answer(await services.retry_dead_letter(name, message_id), 202)
+
+    @app.delete(LETTER_PATH, tags=TAGS, status_code=204)
+    async def discard(name: Name, message_id: MessageId) -> Response:
+        """Delete a dead letter."""
+        await services.discard_dead_letter(name, message_id)
+        return Response(status_code=204)
+
+    @app.post(
+        f"{QUEUE_PATH}/dlq/retry",
+        tags=TAGS,
+        responses=returns(LettersDone),
+        openapi_extra=takes(LetterChoice, required=False),
+    )
+    async def retry_many(name: Name, request: Request) -> Response:
+        """Put back all dead letters which are meant, the oldest first."""
+        choice = await read_body(request, SETTINGS_BYTES_MAX)
+        return answer(await services.retry_dead_letters(name, choice))
+
+    @app.post(
+        f"{QUEUE_PATH}/dlq/discard",
+        tags=TAGS,
+        responses=returns(LettersDone),
+        openapi_extra=takes(LetterChoice, required=False),
+    )
+    async def discard_many(name: Name, request: Request) -> Response:
+        """Delete all dead letters which are meant, the oldest first."""
+        choice = await read_body(request, SETTINGS_BYTES_MAX)
+        return answer(await services.discard_dead_letters(name, choice))

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 
+from queuelake import control_admin as admin_ops
 from queuelake import control_ecq as ecq_ops
 from queuelake import control_mq as mq_ops
 from queuelake import control_queues as ops
@@ -22,6 +23,15 @@ from queuelake.control import (
     Readiness,
     Status,
 )
+from queuelake.control_admin import (
+    AclAnswer,
+    BanInfo,
+    BanList,
+    RetainedMessage,
+    RetainedPage,
+    SettingsInForce,
+    SubscriptionPage,
+)
 from queuelake.control_audit import AUDIT, AuditPage
 from queuelake.control_ecq import (
     EcqConfigInfo,
@@ -34,6 +44,7 @@ from queuelake.control_mq import MqConfigInfo, MqInfo, MqPage, MqStats
 from queuelake.control_queues import (
     ConsumerPage,
     DeadLetterPage,
+    LettersDone,
     MessagePage,
     Purged,
     QueueConfigured,
@@ -54,6 +65,7 @@ from queuelake.control_sdv import (
 from queuelake.errors import BrokerDownError, QueuelakeError
 
 CLIENTS_PER_PAGE_MAX = 1000
+MANY_TIMEOUT_S = 300.0  # of dead letters, in slices
 CANCEL_TIMEOUT_S = 60.0  # of as many vehicles as a trigger may name, in slices
 READINESS_TIMEOUT_S = 2.0
 READINESS_AGE_S_MAX = 0.25
@@ -108,6 +120,44 @@ class Services:
         args: dict[str, object] = {"limit": limit, "cursor": cursor, **wanted}
         return await self._control.call(AUDIT, AuditPage, args)
 
+    async def settings(self) -> SettingsInForce:
+        return await self._control.call(admin_ops.SETTINGS, SettingsInForce)
+
+    # Subscriptions, retained messages, who may do what
+
+    async def subscriptions(self, limit: int, cursor: str, **wanted: str) -> SubscriptionPage:
+        """`wanted`: of one client_id, or those which a message to this topic reaches."""
+        args: dict[str, object] = {"limit": limit, "cursor": cursor, **wanted}
+        return await self._control.call(admin_ops.SUBSCRIPTIONS, SubscriptionPage, args)
+
+    async def retained(self, limit: int, cursor: str, topic_filter: str) -> RetainedPage:
+        args: dict[str, object] = {"limit": limit, "cursor": cursor, "filter": topic_filter}
+        return await self._control.call(admin_ops.RETAINED, RetainedPage, args)
+
+    async def retained_message(self, topic: str) -> RetainedMessage:
+        return await self._control.call(
+            admin_ops.RETAINED_MESSAGE, RetainedMessage, {"topic": topic}
+        )
+
+    async def delete_retained(self, topic: str) -> None:
+        await self._control.call(admin_ops.RETAINED_DELETE, object, {"topic": topic})
+
+    async def bans(self) -> BanList:
+        return await self._control.call(admin_ops.BANS, BanList)
+
+    async def ban(self, kind: str, value: str, seconds: float) -> BanInfo:
+        args: dict[str, object] = {"kind": kind, "value": value, "seconds": seconds}
+        return await self._control.call(admin_ops.BAN_ADD, BanInfo, args)
+
+    async def end_ban(self, kind: str, value: str) -> None:
+        args: dict[str, object] = {"kind": kind, "value": value}
+        await self._control.call(admin_ops.BAN_REMOVE, object, args)
+
+    async def test_acl(self, action: str, topic: str, **client: str) -> AclAnswer:
+        """`client`: client_id, username, ip."""
+        args: dict[str, object] = {"action": action, "topic": topic, **client}
+        return await self._control.call(admin_ops.ACL_TEST, AclAnswer, args)
+
     # Queues, by their bare name
 
     async def queues(self, limit: int, cursor: str) -> QueuePage:
@@ -155,6 +205,26 @@ class Services:
     async def retry_dead_letter(self, name: str, message_id: str) -> Redriven:
         args: dict[str, object] = {"name": name, "id": message_id}
         return await self._control.call(ops.QUEUE_DLQ_RETRY, Redriven, args)
+
+    async def discard_dead_letter(self, name: str, message_id: str) -> None:
+        args: dict[str, object] = {"name": name, "id": message_id}
+        await self._control.call(ops.QUEUE_DLQ_DISCARD, object, args)
+
+    async def retry_dead_letters(self, name: str, choice: bytes) -> LettersDone:
+        """Put back all dead letters which this JSON means (`LetterChoice`)."""
+        return await self._many(ops.QUEUE_DLQ_RETRY_MANY, name, choice)
+
+    async def discard_dead_letters(self, name: str, choice: bytes) -> LettersDone:
+        return await self._many(ops.QUEUE_DLQ_DISCARD_MANY, name, choice)
+
+    async def _many(self, operation: str, name: str, choice: bytes) -> LettersDone:
+        args: dict[str, object] = {"name": name, "choice": choice}
+        return await self._control.call(operation, LettersDone, args, MANY_TIMEOUT_S)
+
+    async def publish_message(self, name: str, message: bytes) -> None:
+        """Publish what this JSON says (`NewMessage`)."""
+        args: dict[str, object] = {"name": name, "message": message}
+        await self._control.call(ops.QUEUE_PUBLISH, object, args)
 
     async def delete_group(self, name: str, group: str) -> None:
         args: dict[str, object] = {"name": name, "group": group}

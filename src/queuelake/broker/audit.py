@@ -18,7 +18,7 @@ from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from queuelake import control_ecq, control_mq, control_queues, control_sdv
+from queuelake import control_admin, control_ecq, control_mq, control_queues, control_sdv
 from queuelake.control import Request
 from queuelake.control_audit import ENTRIES_PER_PAGE_MAX, AuditEntry, AuditPage
 from queuelake.errors import RefusedError
@@ -43,10 +43,17 @@ class Change(NamedTuple):
 
 CHANGES: Final = {
     "disconnect": Change("client_id"),
+    control_admin.RETAINED_DELETE: Change("topic", control_admin.RETAINED_MESSAGE),
+    control_admin.BAN_ADD: Change("value"),
+    control_admin.BAN_REMOVE: Change("value"),
     control_queues.QUEUE_CONFIGURE: Change("name", control_queues.QUEUE),
     control_queues.QUEUE_DELETE: Change("name", control_queues.QUEUE),
     control_queues.QUEUE_PURGE: Change("name"),
     control_queues.QUEUE_DLQ_RETRY: Change("name"),
+    control_queues.QUEUE_DLQ_DISCARD: Change("name"),
+    control_queues.QUEUE_DLQ_RETRY_MANY: Change("name"),
+    control_queues.QUEUE_DLQ_DISCARD_MANY: Change("name"),
+    control_queues.QUEUE_PUBLISH: Change("name"),
     control_queues.QUEUE_GROUP_DELETE: Change("name"),
     control_mq.MQ_CREATE: Change(),
     control_mq.MQ_UPDATE: Change("name", control_mq.MQ_QUEUE),

@@ -209,11 +209,11 @@ class Broker:
 
         self._hashing.submit(work)
 
-    def acl_for(self, connection: Connection, client_id: str, identity: Identity) -> ClientAcl:
+    def acl_for(self, peer_ip: str, client_id: str, identity: Identity) -> ClientAcl:
         # Whoever has a name needs a rule; without users, nobody in particular may do everything.
         acl = self._anonymous_acl if identity.username is None else self._acl
         return acl.for_client(
-            client_id, identity.username, connection.peer_ip, identity.platform, identity.rules
+            client_id, identity.username, peer_ip, identity.platform, identity.rules
         )
 
     # Sessions

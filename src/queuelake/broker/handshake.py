@@ -174,7 +174,7 @@ class Handshake:
         connect = self._connect
         assert connect is not None
         broker = connection.broker
-        acl = broker.acl_for(connection, connect.client_id, identity)
+        acl = broker.acl_for(connection.peer_ip, connect.client_id, identity)
         will = connect.will
         if will is not None and not acl.may_publish(will.topic):
             raise RefusedError.because(reasons.NOT_AUTHORIZED, "not authorized to publish the will")

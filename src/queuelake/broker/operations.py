@@ -9,10 +9,12 @@ from collections.abc import Mapping
 
 from queuelake import __version__
 from queuelake.broker import metrics as broker_metrics
+from queuelake.broker.admin_operations import AdminOperations
 from queuelake.broker.connection import Connection
 from queuelake.broker.core import Broker
 from queuelake.broker.ecq_operations import EcqOperations
 from queuelake.broker.fanout_operations import FanoutOperations
+from queuelake.broker.letter_operations import LetterOperations
 from queuelake.broker.message_queue_operations import MessageQueueOperations
 from queuelake.broker.queue_census import QueueCensus
 from queuelake.broker.queue_operations import Operation, QueueOperations
@@ -52,6 +54,8 @@ class Operations:
         )
         self._ecq_operations = EcqOperations(broker.mailboxes, self._queue_operations.durable)
         self._fanout_operations = FanoutOperations(broker.fanout, self._queue_operations.durable)
+        self._admin_operations = AdminOperations(broker, self._queue_operations.durable)
+        self._letter_operations = LetterOperations(broker.queues, self._queue_operations.durable)
         self._census = QueueCensus(broker.queues)
         self.started = {name: asyncio.Event() for name in child_restarts}
 
@@ -64,7 +68,9 @@ class Operations:
             "client": self.client,
             "disconnect": self.disconnect,
             "child_started": self.child_started,
+            **self._admin_operations.table(),
             **self._queue_operations.table(),
+            **self._letter_operations.table(),
             **self._mq_operations.table(),
             **self._fanout_operations.table(),
             **self._ecq_operations.table(),

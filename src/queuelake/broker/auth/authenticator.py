@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import final
 
 from queuelake.broker.auth.bans import Bans, FailedLogins
+from queuelake.broker.auth.matchers import parse_address
 from queuelake.broker.auth.passwords import PasswordFile
 from queuelake.broker.auth.scram import SCRAM_METHOD, ScramExchange, ScramFile
 from queuelake.broker.auth.tokens import TokenIdentity, TokenVerifier, looks_like_token
@@ -182,7 +183,15 @@ class Authenticator:
         """
         if self._is_banned(login, username):
             raise BannedError(f"client {login.client_id!r}: refused by a ban")
-        return Identity(username, username in self._platform_users, [])
+        return self.presumed(username, login.peer_ip)
+
+    def presumed(self, username: str | None, peer_ip: str) -> Identity:
+        """Who a client would be if it were let in by this name, or without one."""
+        if username is not None:
+            return Identity(username, username in self._platform_users, [])
+        address = parse_address(peer_ip)
+        local = address is not None and address.is_loopback
+        return Identity(None, local and not self.configured, [])
 
     def refuse_banned(self, login: Login) -> None:
         """Raise BannedError when nothing this client sends could let it in.
