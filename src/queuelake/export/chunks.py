@@ -78,7 +78,7 @@ class Chunks:
         _expect((count > 0) & (count <= RECORDS_MAX), first, "says that it has too many records")
         self._place(heads, starts, count)
         _expect(self._end - starts == sizes, first, "is not as long as its head says")
-        self._first = first
+        self._first, self._count = first, count
         # Of the first and the last chunk not all records may be wanted.
         self._low = np.clip(after + 1 - first, 0, count)
         self._high = np.clip(upto + 1 - first, 0, count)
@@ -118,7 +118,8 @@ class Chunks:
             columns[:] = [column[wanted] for column in columns]
         for flags in (self._fixed_one, self._text_one):
             flags[:] = [column[wanted] for column in flags]
-        self._first, self._rows = self._first[wanted], self._rows[wanted]
+        self._first, self._count = self._first[wanted], self._count[wanted]
+        self._rows = self._rows[wanted]
         self._low, self._high = self._low[wanted], self._high[wanted]
 
     def sequences(self) -> Ints:
@@ -160,8 +161,8 @@ class Chunks:
             for chunk in np.flatnonzero(many & (self._low > 0)):
                 before = int(ends_at[chunk] + 4 * (self._low[chunk] - 1))
                 begin[chunk] = int.from_bytes(self._data[before : before + 4], "little")
-            whole = many & (self._high - self._low == self._rows)
-            _expect(~whole | (stop <= length), self._first, "has a column which ends too late")
+            right = np.where(self._high == self._count, stop == length, stop <= length)
+            _expect(right, self._first, "has a column which is not as long as its head says")
         sizes = stop - begin
         offsets = np.zeros(len(ends) + 1, np.int64)
         offsets[1:] = ends + np.repeat(np.cumsum(sizes) - sizes - begin, counts)

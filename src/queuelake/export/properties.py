@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from queuelake.errors import StorageError
 from queuelake.export.chunks import Texts
 from queuelake.export.schemas import TYPES
 from queuelake.protocol import properties as p
@@ -53,6 +54,8 @@ def _each(encoded: bytes) -> list[tuple[int, bytes, bytes]]:
     at = 0
     while at < len(encoded):
         identifier = encoded[at]
+        if identifier not in p.TYPES:
+            raise StorageError(f"0x{identifier:02X} is no property of a message")
         size = _SIZES.get(p.TYPES[identifier], 0)
         if size:
             at += size
