@@ -1,9 +1,9 @@
 """Chunks of messages as columns: numpy over many chunks at a time, no step for each row.
 
-The chunks of a batch are put one behind the other. Their heads, read as one array, say where each
-column of each chunk lies (`storage/chunk.py` has the layout); a column of the batch is these parts
-joined. Where a chunk has one value for all its records, the part is that value, and it is repeated
-afterwards: so a column is known by its values and by how often each of them is there.
+The heads of the chunks, read as one array, say where each column of each chunk lies
+(`storage/chunk.py` has the layout); a column of the batch is these parts joined. Where a chunk has
+one value for all its records, the part is that value, and it is repeated afterwards: so a column
+is known by its values and by how often each of them is there.
 """
 
 from __future__ import annotations
@@ -66,18 +66,16 @@ class Chunks:
     """
 
     def __init__(self, values: list[bytes], after: int, upto: int) -> None:
-        self._data = memoryview(b"".join(values))
+        self._values = [memoryview(value) for value in values]
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         if sizes.min() < HEAD_BYTES:
             raise StorageError(f"chunk of {sizes.min()} bytes is shorter than its head")
-        starts = np.cumsum(sizes) - sizes
-        raw = np.frombuffer(self._data, np.uint8)
-        heads = raw[starts[:, None] + np.arange(HEAD_BYTES)].view(_HEAD)[:, 0]
+        heads = np.frombuffer(b"".join([value[:HEAD_BYTES] for value in values]), _HEAD)
         first = heads["first"].astype(np.int64)
         count = heads["count"].astype(np.int64)
         _expect((count > 0) & (count <= RECORDS_MAX), first, "says that it has too many records")
-        self._place(heads, starts, count)
-        _expect(self._end - starts == sizes, first, "is not as long as its head says")
+        self._place(heads, count)
+        _expect(self._end == sizes, first, "is not as long as its head says")
         self._first, self._count = first, count
         # Of the first and the last chunk not all records may be wanted.
         self._low = np.clip(after + 1 - first, 0, count)
@@ -87,9 +85,9 @@ class Chunks:
             self._keep(self._rows > 0)
         self.rows = int(self._rows.sum())
 
-    def _place(self, heads: NDArray[np.void], starts: Ints, count: Ints) -> None:
+    def _place(self, heads: NDArray[np.void], count: Ints) -> None:
         """Where the columns of each chunk lie, and whether they are one value."""
-        at = starts + HEAD_BYTES
+        at = np.full_like(count, HEAD_BYTES)
         flags = heads["flags"]
         self._fixed_at: list[Ints] = []
         self._fixed_one: list[Flags] = []
@@ -114,6 +112,7 @@ class Chunks:
         self._end = at
 
     def _keep(self, wanted: Flags) -> None:
+        self._values = [self._values[n] for n in np.flatnonzero(wanted)]
         for columns in (self._fixed_at, self._ends_at, self._text_at, self._length):
             columns[:] = [column[wanted] for column in columns]
         for flags in (self._fixed_one, self._text_one):
@@ -155,12 +154,15 @@ class Chunks:
             ends[np.repeat(one, counts)] = length[one]
         if many.any():
             ends_at = self._ends_at[n]
-            parts = self._joined((ends_at + 4 * self._low)[many], (ends_at + 4 * self._high)[many])
+            parts = self._joined(
+                ends_at + np.where(one, 0, 4 * self._low),
+                ends_at + np.where(one, 0, 4 * self._high),
+            )
             ends[np.repeat(many, counts)] = np.frombuffer(parts, _END)
             stop = ends[np.cumsum(counts) - 1]
             for chunk in np.flatnonzero(many & (self._low > 0)):
                 before = int(ends_at[chunk] + 4 * (self._low[chunk] - 1))
-                begin[chunk] = int.from_bytes(self._data[before : before + 4], "little")
+                begin[chunk] = int.from_bytes(self._values[chunk][before : before + 4], "little")
             right = np.where(self._high == self._count, stop == length, stop <= length)
             _expect(right, self._first, "has a column which is not as long as its head says")
         sizes = stop - begin
@@ -181,8 +183,9 @@ class Chunks:
         return times
 
     def _joined(self, begin: Ints, end: Ints) -> bytes:
-        data = self._data
-        return b"".join([data[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)])
+        """These bytes of each chunk, one after the other."""
+        places = zip(self._values, begin.tolist(), end.tolist(), strict=True)
+        return b"".join([value[start:stop] for value, start, stop in places])
 
 
 def _expect(right: Flags, first: Ints, words: str) -> None:
