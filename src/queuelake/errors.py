@@ -91,6 +91,14 @@ class StorageError(QueuelakeError):
     code = "SERVICE_UNAVAILABLE"
 
 
+class DataLostError(StorageError):
+    """Rows which were promised to the archive are gone: read without `failOnDataLoss`, or let the
+    archive keep up (`lake.hold`)."""
+
+    http_status = 410
+    code = "DATA_LOST"
+
+
 class StoreLockedError(StorageError):
     """Another process has this data directory open for writing."""
 

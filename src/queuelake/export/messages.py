@@ -1,9 +1,9 @@
-"""Records of the `messages` table from chunks: only the columns somebody asked for are made."""
+"""The table `messages` from chunks: only the columns somebody asked for are made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,58 @@ from numpy.typing import NDArray
 from queuelake.export import chunks as c
 from queuelake.export.chunks import Chunks
 from queuelake.export.properties import content_types, user_properties
+from queuelake.export.queues import exists, queue_of
 from queuelake.export.schemas import TYPES
+from queuelake.flight import Range
+from queuelake.storage.api import ReadTransaction
+from queuelake.storage.chunk import chunk_range
+from queuelake.storage.queue_tables import chunks_after
 
-_TIME = TYPES["timestamp"]
+BATCH_ROWS: Final = 64 * 1024
+BATCH_BYTES: Final = 8 * 1024 * 1024
+
+Makers = dict[str, Callable[[], pa.Array]]  # of columns, by their names
+
+_TIME: Final = TYPES["timestamp"]
+
+
+class MessageReader:
+    """Messages of one shard of a queue which is stored in chunks."""
+
+    def __init__(self, wanted: Range, number: int, schema: pa.Schema) -> None:
+        self._wanted = wanted
+        self._number = number
+        self._schema = schema
+        self._name = ""
+        self._after = 0
+        self._values: list[bytes] = []
+
+    def take(self, view: ReadTransaction, after: int) -> int:
+        wanted = self._wanted
+        self._after, self._values = after, []
+        queue = queue_of(view, self._number) if exists(view, self._number) else None
+        if queue is None:
+            return after  # deleted: its messages are gone, as those which were settled
+        self._name = queue.name
+        reached = after
+        rows = size = 0
+        for value in chunks_after(view, self._number, wanted.shard, after):
+            first, last = chunk_range(value)
+            if first > wanted.upto:
+                break
+            self._values.append(value)
+            reached = last
+            rows += last - first + 1
+            size += len(value)
+            if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                break
+        return reached
+
+    def batch(self) -> pa.RecordBatch:
+        found = Chunks(self._values, self._after, self._wanted.upto)
+        self._values = []
+        columns = MessageColumns(self._name, self._wanted.queue_id, self._wanted.shard, found)
+        return columns.batch(self._schema)
 
 
 class MessageColumns:
@@ -28,7 +77,7 @@ class MessageColumns:
         self._found = found
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        makers: dict[str, Callable[[], pa.Array]] = {
+        makers: Makers = {
             "queue": lambda: self._same(self._queue),
             "queue_id": lambda: self._same(self._queue_id),
             "partition": lambda: self._same(pa.scalar(self._shard, pa.int32())),

@@ -13,36 +13,62 @@ from queuelake.errors import NotFoundError
 from queuelake.flight import Kind
 from queuelake.mq_settings import MqSettings
 from queuelake.storage.api import QUEUES, ReadTransaction
+from queuelake.storage.pipeline_tables import read_deleted
 from queuelake.storage.queue_records import MESSAGE, QueueRecord, decode_queue
 from queuelake.storage.queue_tables import KEY_BYTES_MAX, queue_key
+from queuelake.tables import ECQ_NAME, ECQ_QUEUE_ID, LOG_SHARDS, SDV_NAME, SDV_QUEUE_ID
 
 _STOP: Final = b"\xff" * KEY_BYTES_MAX
 
 
-class StoredQueue:
-    """A queue which is stored as chunks: durable, message and last-value queues."""
+class ShownQueue:
+    """A queue as tables show it."""
 
-    def __init__(self, number: int, record: QueueRecord) -> None:
+    def __init__(self, number: int, name: str, kind: Kind, shards: int) -> None:
         self.number = number
-        self.shards = record.partitions
-        self.name = names.address(record.name)
-        self.kind: Kind = "durable"
-        if record.kind == MESSAGE:
-            settings = msgspec.json.decode(record.settings, type=MqSettings)
-            self.kind = "last_value" if settings.is_lastvalue else "message"
-            if record.name.startswith("/"):
-                self.name = f"$q/{settings.topic_filter}"
+        self.name = name
+        self.kind: Kind = kind
+        self.shards = shards
 
 
-def queue_of(view: ReadTransaction, number: int) -> StoredQueue | None:
+MAILBOXES: Final = ShownQueue(ECQ_QUEUE_ID, ECQ_NAME, "ecq", LOG_SHARDS)
+FANOUT: Final = ShownQueue(SDV_QUEUE_ID, SDV_NAME, "fanout", LOG_SHARDS)
+
+
+def queue_of(view: ReadTransaction, number: int) -> ShownQueue | None:
+    """The queue of this number; of one which is deleted, while something of it is kept."""
+    if number == ECQ_QUEUE_ID:
+        return MAILBOXES
+    if number == SDV_QUEUE_ID:
+        return FANOUT
     value = view.get(QUEUES, queue_key(number))
-    return None if value is None else StoredQueue(number, decode_queue(value))
+    record = read_deleted(view, number) if value is None else decode_queue(value)
+    return None if record is None else _shown(number, record)
 
 
-def queues_from(view: ReadTransaction, number: int) -> Iterator[StoredQueue]:
-    """The queues whose number is this or greater."""
+def exists(view: ReadTransaction, number: int) -> bool:
+    return view.get(QUEUES, queue_key(number)) is not None
+
+
+def shown_name(view: ReadTransaction, number: int) -> str:
+    queue = queue_of(view, number)
+    return str(number) if queue is None else queue.name
+
+
+def stored_queues(view: ReadTransaction, number: int) -> Iterator[ShownQueue]:
+    """Durable and message queues from this number on."""
     for key, value in view.scan(QUEUES, queue_key(number), _STOP):
-        yield StoredQueue(int.from_bytes(key, "big"), decode_queue(value))
+        yield _shown(int.from_bytes(key, "big"), decode_queue(value))
+
+
+def _shown(number: int, record: QueueRecord) -> ShownQueue:
+    if record.kind != MESSAGE:
+        return ShownQueue(number, names.address(record.name), "durable", record.partitions)
+    settings = msgspec.json.decode(record.settings, type=MqSettings)
+    kind: Kind = "last_value" if settings.is_lastvalue else "message"
+    is_named = not record.name.startswith("/")
+    name = names.address(record.name) if is_named else f"$q/{settings.topic_filter}"
+    return ShownQueue(number, name, kind, record.partitions)
 
 
 def shown_id(store_id: str, number: int) -> str:
@@ -55,10 +81,10 @@ def number_of(store_id: str, queue_id: str) -> int:
     Raises:
         NotFoundError: it is an id of another store, or none at all.
     """
-    store, _, number = queue_id.rpartition("-")
-    if store != store_id or not number.isdecimal():
+    store, _, digits = queue_id.rpartition("-")
+    if store != store_id or not digits.isdecimal() or int(digits) >= 1 << 64:
         raise NotFoundError(f"queue id {queue_id!r} is none of this store, {store_id!r}")
-    return int(number)
+    return int(digits)
 
 
 class Pattern:

@@ -1,27 +1,41 @@
 """Rows of a shard as record batches: a short view for each batch, and nothing held between them.
 
-Memory does not depend on the range: a batch has about `BATCH_ROWS` rows or `BATCH_BYTES` bytes of
-chunks, whatever comes first, and the next one is made when the reader has taken it.
+Memory does not depend on the range: a reader takes a limited amount out of each view, and the next
+batch is made when the client has taken the one before. So a client which is slow, or gone, holds
+one batch and no view.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Protocol
 
 import pyarrow as pa
 
-from queuelake.export.chunks import Chunks
-from queuelake.export.messages import MessageColumns
-from queuelake.export.queues import number_of, queue_of
+from queuelake.errors import DataLostError
+from queuelake.export.logs import FanoutReader, MailboxReader
+from queuelake.export.messages import MessageReader
+from queuelake.export.queues import number_of, shown_name
+from queuelake.export.records import EventReader, MinuteReader
 from queuelake.export.schemas import schema_of
 from queuelake.flight import Range
-from queuelake.storage.chunk import chunk_range
-from queuelake.storage.queue_tables import chunks_after
+from queuelake.storage.api import ReadTransaction
+from queuelake.storage.archive_tables import read_archived
 from queuelake.storage.reader import StoreReader
+from queuelake.tables import ECQ_QUEUE_ID, SDV_QUEUE_ID
 
-BATCH_ROWS: Final = 64 * 1024
-BATCH_BYTES: Final = 8 * 1024 * 1024
+
+class Reader(Protocol):
+    """Takes the rows of one range, some at a time."""
+
+    def take(self, view: ReadTransaction, after: int) -> int:
+        """Copy some of what follows `after` out of the view. Returns how far that reaches, which
+        is `after` when there is no more."""
+        ...
+
+    def batch(self) -> pa.RecordBatch:
+        """What was taken last; maybe no rows."""
+        ...
 
 
 def read_range(store: StoreReader, wanted: Range) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -32,35 +46,43 @@ def read_range(store: StoreReader, wanted: Range) -> tuple[pa.Schema, Iterator[p
     """
     schema = schema_of(wanted.table, wanted.columns)
     number = number_of(store.id, wanted.queue_id)
-    return schema, _read_messages(store, wanted, number, schema)
+    return schema, _batches(store, wanted, number, _reader(wanted, number, schema))
 
 
-def _read_messages(
-    store: StoreReader, wanted: Range, number: int, schema: pa.Schema
+def _reader(wanted: Range, number: int, schema: pa.Schema) -> Reader:
+    if wanted.table == "events":
+        return EventReader(wanted, number, schema)
+    if wanted.table == "stats":
+        return MinuteReader(wanted, number, schema)
+    if number == ECQ_QUEUE_ID:
+        return MailboxReader(wanted, schema)
+    if number == SDV_QUEUE_ID:
+        return FanoutReader(wanted, schema)
+    return MessageReader(wanted, number, schema)
+
+
+def _batches(
+    store: StoreReader, wanted: Range, number: int, reader: Reader
 ) -> Iterator[pa.RecordBatch]:
     after = wanted.after
     while after < wanted.upto:
-        values: list[bytes] = []
         with store.view() as view:
-            queue = queue_of(view, number)
-            if queue is None:
-                return  # deleted: its rows are gone as those which were settled
-            reached = after
-            rows = size = 0
-            for value in chunks_after(view, number, wanted.shard, after):
-                first, last = chunk_range(value)
-                if first > wanted.upto:
-                    break
-                values.append(value)
-                reached = last
-                rows += last - first + 1
-                size += len(value)
-                if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-                    break
-        if not values:
+            if wanted.fail_on_loss:
+                _refuse_lost(view, wanted, number, after)
+            reached = reader.take(view, after)
+        if reached == after:
             return
-        found = Chunks(values, after, wanted.upto)
-        columns = MessageColumns(queue.name, wanted.queue_id, wanted.shard, found)
-        del values, found
-        yield columns.batch(schema)
+        batch = reader.batch()
+        if batch.num_rows:
+            yield batch
         after = reached
+
+
+def _refuse_lost(view: ReadTransaction, wanted: Range, number: int, after: int) -> None:
+    """Each time anew: something may be lost while others read."""
+    for low, high in read_archived(view, wanted.table, number, wanted.shard).lost:
+        if low < wanted.upto and high > after:
+            raise DataLostError(
+                f"{wanted.table} of queue {shown_name(view, number)!r}, shard {wanted.shard}: "
+                f"({low}, {high}] was dropped before it was archived"
+            )

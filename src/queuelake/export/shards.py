@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,10 +11,20 @@ import msgspec
 from queuelake import control
 from queuelake.control_pipeline import QUEUE_FLAGS, QueueFlags
 from queuelake.errors import AnswerError
-from queuelake.export.queues import Pattern, StoredQueue, queues_from, shown_id
+from queuelake.export.places import first_at, reach
+from queuelake.export.queues import (
+    FANOUT,
+    MAILBOXES,
+    Pattern,
+    ShownQueue,
+    queue_of,
+    shown_id,
+    stored_queues,
+)
 from queuelake.flight import Shard, ShardsAsked
-from queuelake.storage import queue_tables as t
-from queuelake.storage.api import PARTITIONS, ReadTransaction
+from queuelake.storage.api import EVENTS, STATS, ReadTransaction
+from queuelake.storage.archive_tables import read_archived
+from queuelake.storage.pipeline_tables import recorded_queues
 from queuelake.storage.reader import StoreReader
 
 SHARDS_PER_VIEW_MAX: Final = 2000
@@ -23,62 +32,70 @@ CALL_TIMEOUT_S: Final = 10.0
 
 Flags = dict[int, QueueFlags]
 
-log = logging.getLogger("queuelake.export")
-
 
 def find_shards(store: StoreReader, flags: Flags, asked: ShardsAsked) -> Iterator[list[Shard]]:
-    """In the order of the queues' numbers; a view for some of them at a time."""
-    pattern = Pattern(asked.queue)
+    """A view for some of them at a time, in the order of the queues' numbers."""
+    finder = _Finder(store.id, flags, asked)
     number = 0
     while number >= 0:
-        found: list[Shard] = []
         with store.view() as view:
-            number = _some_shards(view, store.id, flags, asked, pattern, number, found)
-        yield found
+            number = finder.find(view, number)
+        yield finder.found
 
 
-def _some_shards(
-    view: ReadTransaction,
-    store_id: str,
-    flags: Flags,
-    asked: ShardsAsked,
-    pattern: Pattern,
-    number: int,
-    found: list[Shard],
-) -> int:
-    """Returns the number of the queue to go on with; -1: there are no more."""
-    if asked.table != "messages":
+class _Finder:
+    def __init__(self, store_id: str, flags: Flags, asked: ShardsAsked) -> None:
+        self.found: list[Shard] = []
+        self._store_id = store_id
+        self._flags = flags
+        self._asked = asked
+        self._pattern = Pattern(asked.queue)
+
+    def find(self, view: ReadTransaction, number: int) -> int:
+        """Begin `found` anew with the queues from this number on. Returns the number to go on
+        with; -1: there is nothing more."""
+        self.found = []
+        queues = self._messages if self._asked.table == "messages" else self._records
+        for queue in queues(view, number):
+            if len(self.found) >= SHARDS_PER_VIEW_MAX:
+                return queue.number
+            if self._pattern.matches(queue.name):
+                for shard in range(queue.shards):
+                    self.found.append(self._shard(view, queue, shard))
         return -1
-    for queue in queues_from(view, number):
-        if len(found) >= SHARDS_PER_VIEW_MAX:
-            return queue.number
-        if pattern.matches(queue.name):
-            for shard in range(queue.shards):
-                found.append(_shard(view, store_id, flags, queue, shard, asked.ts_ms))
-    return -1
 
+    def _messages(self, view: ReadTransaction, number: int) -> Iterator[ShownQueue]:
+        yield from stored_queues(view, number)
+        for queue in (MAILBOXES, FANOUT):
+            if queue.number >= number:
+                yield queue
 
-def _shard(
-    view: ReadTransaction, store_id: str, flags: Flags, queue: StoredQueue, shard: int, ts_ms: int
-) -> Shard:
-    number = queue.number
-    state = view.get(PARTITIONS, t.partition_key(number, shard))
-    upto = t.last_sequence(view, number, shard)
-    if state is not None:
-        upto = max(upto, t.read_partition_state(state)[1])
-    first = t.first_at_time(view, number, shard, ts_ms) if ts_ms else 0
-    first = max(first, t.first_sequence(view, number, shard)) or upto + 1
-    flag = flags.get(number)
-    return Shard(
-        queue=queue.name,
-        queue_id=shown_id(store_id, number),
-        kind=queue.kind,
-        shard=shard,
-        after=min(first - 1, upto),
-        upto=upto,
-        archive=flag is not None and flag.archive,
-        schema=None if flag is None else flag.schema,
-    )
+    def _records(self, view: ReadTransaction, number: int) -> Iterator[ShownQueue]:
+        table = EVENTS if self._asked.table == "events" else STATS
+        for recorded in recorded_queues(view, table):
+            queue = queue_of(view, recorded) if recorded >= number else None
+            if queue is not None:
+                yield ShownQueue(recorded, queue.name, queue.kind, 1)
+
+    def _shard(self, view: ReadTransaction, queue: ShownQueue, shard: int) -> Shard:
+        table, ts_ms = self._asked.table, self._asked.ts_ms
+        after, upto = reach(view, table, queue, shard)
+        if ts_ms and after < upto:
+            after = min(max(after, first_at(view, table, queue, shard, ts_ms, after) - 1), upto)
+        archived = read_archived(view, table, queue.number, shard)
+        flag = self._flags.get(queue.number)
+        return Shard(
+            queue=queue.name,
+            queue_id=shown_id(self._store_id, queue.number),
+            kind=queue.kind,
+            shard=shard,
+            after=after,
+            upto=upto,
+            archive=flag is not None and flag.archive,
+            archived=archived.upto,
+            lost=archived.lost,
+            schema=None if flag is None else flag.schema,
+        )
 
 
 def queue_flags(data_dir: Path) -> Flags:
