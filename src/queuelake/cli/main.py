@@ -16,6 +16,7 @@ from queuelake.cli import (
     doctor,
     ecq,
     keys,
+    pipeline,
     publish,
     sdv,
     serve,
@@ -57,6 +58,7 @@ app.add_typer(users.app, name="users", epilog=users.EPILOG)
 app.add_typer(keys.app, name="keys", epilog=keys.EPILOG)
 app.add_typer(ecq.app, name="ecq", epilog=ecq.EPILOG)
 app.add_typer(sdv.app, name="sdv", epilog=sdv.EPILOG)
+app.add_typer(pipeline.app, name="pipeline", epilog=pipeline.EPILOG)
 app.command(epilog=backup.EPILOG)(backup.backup)
 app.command(epilog=doctor.EPILOG)(doctor.doctor)
 app.add_typer(configuration.app, name="config", epilog=configuration.EPILOG)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from queuelake.cli.options import Assignments, Config, DataDir, read_settings
-from queuelake.errors import QueuelakeError, RefusedError
+from queuelake.errors import QueuelakeError
 
 if TYPE_CHECKING:
     from queuelake.pipeline.jobs.job import JobContext, Place, Summary
@@ -27,7 +27,6 @@ TOKEN_VARIABLE = "QUEUELAKE_TOKEN"
 URL_VARIABLE = "QUEUELAKE_FLIGHT_URI"
 LAKE_VARIABLE = "QUEUELAKE_LAKE"
 STATUS_TIMEOUT_S = 5.0
-EXTRA_MODULES = ("pyspark", "pyarrow", "deltalake")
 PANEL = "Where and how"
 
 Url = Annotated[
@@ -136,6 +135,7 @@ def job_command(app: typer.Typer, kind: str, epilog: str) -> Callable[[Callable[
             mine = {name: value for name, value in given.items() if name not in COMMON}
             raise typer.Exit(_run(kind, function, mine, given))
 
+        command.__annotations__ = {}  # the signature has them, without those of the job
         own = inspect.signature(function, eval_str=True).parameters
         # Arguments first, then the options of the job, then the common ones.
         parameters = [*own.values(), *COMMON.values()]
@@ -151,17 +151,19 @@ def job_command(app: typer.Typer, kind: str, epilog: str) -> Callable[[Callable[
 def _run(
     kind: str, function: Callable[..., Job], mine: dict[str, Any], given: dict[str, Any]
 ) -> int:
-    require_spark()
+    _need_spark()
     from queuelake.pipeline.jobs.job import JobContext, run_job
+    from queuelake.pipeline.jobs.journal import Journal
     from queuelake.pipeline.jobs.progress import view_for
     from queuelake.pipeline.jobs.telling import broker_teller
 
     place = find_place(**{name: given[name] for name in COMMON if name not in OF_THE_RUN})
     job = function(**mine)  # refuses wrong options before anything is started
     context = JobContext(kind, place, str(given["job_id"]))
+    journal = Journal(context).end if place.lake else None
     view = view_for(kind, context.id, bool(given["as_json"]))
     try:
-        return run_job(context, job, view, broker_teller(place))
+        return run_job(context, job, view, broker_teller(place), journal)
     finally:
         context.close()
 
@@ -169,15 +171,10 @@ def _run(
 OF_THE_RUN = frozenset({"job_id", "as_json"})
 
 
-def require_spark() -> None:
-    from importlib.util import find_spec
+def _need_spark() -> None:
+    from queuelake.pipeline.session import need_spark
 
-    missing = [name for name in EXTRA_MODULES if find_spec(name) is None]
-    if missing:
-        raise RefusedError(
-            f"this needs {', '.join(missing)}, which are not installed; "
-            "to install them: pip install 'queuelake[spark]'"
-        )
+    need_spark()
 
 
 def find_place(

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
@@ -53,10 +53,11 @@ class JobFailedError(QueuelakeError):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a job did: a sentence without its name, and figures for people and programs."""
+    """What a job did: a sentence without its name, figures, and what only programs want to read."""
 
     words: str
     detail: dict[str, object] = field(default_factory=dict)
+    tables: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Place:
     token: str = ""
     lake: str = ""
     tls_ca: str = ""
-    master: str = ""
+    master: str = "local[*]"
     remote: str = ""
     conf: dict[str, str] = field(default_factory=dict)
 
@@ -111,12 +112,15 @@ class JobContext:
     def spark(self) -> SparkSession:
         """The Spark session; the first use takes some seconds."""
         if self._spark is None:
-            build_session = import_module("queuelake.pipeline.session").build_session
+            from queuelake.pipeline.session import build_session
 
             self.progress.message = "starting Spark"
             place = self.place
             self._spark = build_session(
-                f"queuelake {self.kind} {self.id}", place.master, place.remote, place.conf
+                f"queuelake {self.kind} {self.id}",
+                place.master,
+                place.remote or None,
+                place.conf,
             )
             self.progress.message = ""
             # Spark has put its own handler of Ctrl-C in the place of ours.
@@ -176,8 +180,9 @@ def run_job(
     job: Callable[[JobContext], Summary],
     view: View,
     teller: Teller | None = None,
+    journal: Callable[[Outcome], None] | None = None,
 ) -> int:
-    """Run a job to its end, whatever that is, and return the exit code.
+    """Run a job to its end, whatever that is, and return the exit code. `journal` keeps its end.
 
     Raises:
         QueuelakeError: the job failed; the text is one line.
@@ -185,7 +190,7 @@ def run_job(
     with _signals(context), _ticking(context, view, teller):
         try:
             summary = job(context)
-            outcome = _outcome(context, "done", summary.words, summary.detail)
+            outcome = _outcome(context, "done", summary)
         except KeyboardInterrupt:
             outcome = _stopped(context)
         except Exception as error:
@@ -193,20 +198,21 @@ def run_job(
                 outcome = _stopped(context)
             else:
                 failure = _failure(error)
-                _end(context, view, teller, _outcome(context, "failed", str(failure), {}))
+                outcome = _outcome(context, "failed", Summary(str(failure)))
+                _end(context, view, teller, journal, outcome)
                 raise failure from error
-        _end(context, view, teller, outcome)
+        _end(context, view, teller, journal, outcome)
     return EXIT_DONE if outcome.state == "done" else EXIT_STOPPED
 
 
-def _outcome(context: JobContext, state: str, words: str, detail: dict[str, object]) -> Outcome:
-    return Outcome(context.id, context.kind, state, words, detail)
+def _outcome(context: JobContext, state: str, summary: Summary) -> Outcome:
+    return Outcome(context.id, context.kind, state, summary.words, summary.detail, summary.tables)
 
 
 def _stopped(context: JobContext) -> Outcome:
     progress = context.progress
     words = f"stopped after {progress.done:,} {progress.unit}; to continue: --job-id {context.id}"
-    return _outcome(context, "cancelled", words, {})
+    return _outcome(context, "cancelled", Summary(words))
 
 
 def _failure(error: Exception) -> Exception:
@@ -217,8 +223,20 @@ def _failure(error: Exception) -> Exception:
     return JobFailedError(line) if line else error
 
 
-def _end(context: JobContext, view: View, teller: Teller | None, outcome: Outcome) -> None:
+def _end(
+    context: JobContext,
+    view: View,
+    teller: Teller | None,
+    journal: Callable[[Outcome], None] | None,
+    outcome: Outcome,
+) -> None:
     _tell(context, teller, outcome)
+    try:
+        if journal is not None:
+            journal(outcome)
+    except (QueuelakeError, OSError) as error:
+        # The work is done, or has failed for a reason of its own: that is what is to be told.
+        print(f"warning: the lake has no row of this run: {error}", file=sys.stderr)
     view.end(context.progress, outcome)
 
 

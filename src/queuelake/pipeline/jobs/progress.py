@@ -46,13 +46,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a job ended: `state` is one of done, failed, cancelled."""
+    """How a job ended: `state` is one of done, failed, cancelled; `tables` are for programs."""
 
     job: str
     kind: str
     state: str
     words: str
     detail: dict[str, object]
+    tables: dict[str, object]
 
 
 class View(Protocol):
@@ -82,7 +83,7 @@ class JsonView:
         ended: dict[str, object] = {"state": outcome.state, **self._numbers(progress)}
         if outcome.state == "failed":
             ended["error"] = outcome.words
-        self._print({**ended, "detail": outcome.detail})
+        self._print({**ended, "detail": outcome.detail | outcome.tables})
 
     def _numbers(self, progress: Progress) -> dict[str, object]:
         return {

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from html import escape
 
-WIDTH, HEIGHT = 760, 260
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 30
+WIDTH, HEIGHT = 560, 230
+LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 28
 SERIES_MAX = 8  # as many colours as can be told apart
-BAR_HEIGHT, BAR_GAP, NAME_WIDTH = 22, 10, 190
+BAR_HEIGHT, BAR_GAP, NAME_WIDTH = 20, 12, 150
 # Steps of a time axis which people read easily.
 TIME_STEPS = (
     *(timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30)),
     *(timedelta(hours=h) for h in (1, 2, 3, 6, 12)),
     *(timedelta(days=d) for d in (1, 2, 7, 14, 28, 91, 182, 365)),
 )
-TIME_TICKS_MAX = 8
+TIME_TICKS_MAX = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,20 @@ class Series:
     values: Sequence[float | None]
 
 
-def line_chart(times: Sequence[datetime], series: Sequence[Series], unit: str) -> str:
-    """Lines over time; a gap where a value is missing."""
-    frame = _Frame(times, [value for one in series for value in one.values], unit)
+def line_chart(
+    times: Sequence[datetime],
+    series: Sequence[Series],
+    unit: str,
+    *,
+    filled: bool = False,
+    decades: bool = False,
+) -> str:
+    """Lines over time; a gap where a value is missing. `filled`: the area below the first line, for
+    lines which may hide each other; `decades`: each step of the axis is ten times the last."""
+    frame = _Frame(times, [value for one in series for value in one.values], unit, decades)
     parts = [frame.axes()]
+    if filled:
+        parts.append(frame.area(series[0].values))
     for number, one in enumerate(series[:SERIES_MAX]):
         points: list[str] = []
         for time, value in zip(times, one.values, strict=True):
@@ -51,9 +61,9 @@ def line_chart(times: Sequence[datetime], series: Sequence[Series], unit: str) -
 
 
 def column_chart(times: Sequence[datetime], series: Sequence[Series], unit: str) -> str:
-    """Columns over time, the series on top of each other."""
+    """Columns over time, the series on top of each other; named also when there is only one."""
     sums = [sum(one.values[i] or 0 for one in series) for i in range(len(times))]
-    frame = _Frame(times, list(sums), unit)
+    frame = _Frame(times, sums, unit)
     width = max(1.0, frame.step * 0.72)
     parts = [frame.axes()]
     for i, time in enumerate(times):
@@ -68,7 +78,9 @@ def column_chart(times: Sequence[datetime], series: Sequence[Series], unit: str)
                 )
                 below += value
     parts.append(frame.columns([(one.name, one.values) for one in series[:SERIES_MAX]]))
-    return _svg("".join(parts), HEIGHT) + _legend([one.name for one in series[:SERIES_MAX]])
+    return _svg("".join(parts), HEIGHT) + _legend(
+        [one.name for one in series[:SERIES_MAX]], alone=True
+    )
 
 
 def bar_chart(bars: Sequence[tuple[str, float]]) -> str:
@@ -95,11 +107,17 @@ class _Frame:
     """The scales of a chart over time, and what belongs to no single series."""
 
     def __init__(
-        self, times: Sequence[datetime], values: Sequence[float | None], unit: str
+        self,
+        times: Sequence[datetime],
+        values: Sequence[float | None],
+        unit: str,
+        decades: bool = False,
     ) -> None:
         self._times = times
         self._unit = unit
-        self._step_y, self._most = nice_scale(max((v for v in values if v is not None), default=0))
+        known = [value for value in values if value is not None]
+        self._ticks = decade_ticks(known) if decades else even_ticks(max(known, default=0))
+        self._decades = decades
         # Half a step of room on both sides, so that the first and last column fit.
         count = len(times)
         self._step_t = (times[-1] - times[0]) / (count - 1) if count > 1 else timedelta(minutes=1)
@@ -112,12 +130,16 @@ class _Frame:
         return LEFT + (WIDTH - LEFT - RIGHT) * share
 
     def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / self._most
+        least, most = self._ticks[0], self._ticks[-1]
+        if self._decades:
+            share = math.log10(max(value, least) / least) / math.log10(most / least)
+        else:
+            share = value / most
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
     def axes(self) -> str:
         parts = []
-        for i in range(round(self._most / self._step_y) + 1):
-            value = i * self._step_y
+        for i, value in enumerate(self._ticks):
             y = self.y(value)
             kind = "base" if i == 0 else "grid"
             parts.append(
@@ -132,6 +154,15 @@ class _Frame:
                 f'<text class="tick x" x="{x:.1f}" y="{HEIGHT - 9}">{words}</text>'
             )
         return "".join(parts)
+
+    def area(self, values: Sequence[float | None]) -> str:
+        points = [
+            f"{self.x(time):.1f},{self.y(value or 0):.1f}"
+            for time, value in zip(self._times, values, strict=True)
+        ]
+        floor = HEIGHT - BOTTOM
+        ends = f"{self.x(self._times[-1]):.1f},{floor} {self.x(self._times[0]):.1f},{floor}"
+        return f'<polygon class="area s0" points="{" ".join(points)} {ends}"/>'
 
     def columns(self, series: Sequence[tuple[str, Sequence[float | None]]]) -> str:
         """Unseen columns which say the values of their time under the mouse."""
@@ -163,8 +194,8 @@ def _svg(inside: str, height: int) -> str:
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{inside}</svg>'
 
 
-def _legend(names: Sequence[str]) -> str:
-    if len(names) < 2:
+def _legend(names: Sequence[str], alone: bool = False) -> str:
+    if len(names) < 2 and not alone:
         return ""
     entries = "".join(
         f'<span><i class="s{i}"></i>{escape(shorten(name, 40))}</span>'
@@ -173,16 +204,23 @@ def _legend(names: Sequence[str]) -> str:
     return f'<div class="legend">{entries}</div>'
 
 
-def nice_scale(most: float) -> tuple[float, float]:
-    """Step and end of an axis from 0 on which `most` fits; 1, 2 or 5 times a power of ten."""
+def even_ticks(most: float) -> list[float]:
+    """Ticks from 0 to `most` or a bit more, a step of 1, 2 or 5 times a power of ten apart."""
     if most <= 0:
-        return 1.0, 1.0
+        return [0.0, 1.0]
     rough = most / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
-    if most >= 4:  # counts have no fractions
-        step = max(step, 1.0)
-    return step, math.ceil(most / step - 1e-9) * step
+    step = max(step, 1.0)  # what is counted has no fractions
+    return [i * step for i in range(math.ceil(most / step - 1e-9) + 1)]
+
+
+def decade_ticks(values: Sequence[float]) -> list[float]:
+    """Powers of ten around these values."""
+    positive = [value for value in values if value > 0] or [1.0]
+    least = math.floor(math.log10(min(positive)))
+    most = max(math.ceil(math.log10(max(positive))), least + 1)
+    return [10.0**power for power in range(least, most + 1)]
 
 
 def time_ticks(first: datetime, last: datetime) -> list[tuple[datetime, str]]:

@@ -18,7 +18,7 @@ h2 { font-size: 16px; margin: 0; }
 .note { color: var(--soft); font-size: 13px; margin: 2px 0 12px; }
 header .note { margin: 0; }
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 14px;
+.figures { display: grid; grid-template-columns: repeat(4, 1fr); gap: 14px;
   margin-bottom: 18px; }
 .figures .card { padding: 14px 16px 12px; }
 .figures .label { color: var(--soft); font-size: 13px; }
@@ -26,6 +26,9 @@ header .note { margin: 0; }
   letter-spacing: -0.01em; line-height: 1.3; }
 .figures .figure small { font-size: 14px; font-weight: 400; color: var(--soft); }
 .figures .bad .figure { color: var(--bad); }
+@media (max-width: 760px) { .figures { grid-template-columns: repeat(2, 1fr); } }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr));
+  gap: 10px 36px; align-items: start; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr));
   gap: 18px; margin-bottom: 18px; }
 section.card { padding: 18px 20px 14px; }
@@ -38,6 +41,7 @@ svg .name, svg .value { fill: var(--ink); font-size: 13px; }
 svg .grid { stroke: var(--rule); }
 svg .base { stroke: var(--soft); stroke-opacity: 0.55; }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round; }
+svg .area { fill: var(--s0); fill-opacity: 0.12; }
 svg .hover { fill: var(--ink); fill-opacity: 0; }
 svg .hover:hover { fill-opacity: 0.06; }
 .line.s0 { stroke: var(--s0); } .line.s1 { stroke: var(--s1); } .line.s2 { stroke: var(--s2); }
@@ -49,7 +53,7 @@ svg .hover:hover { fill-opacity: 0.06; }
 i.s0 { background: var(--s0); } i.s1 { background: var(--s1); } i.s2 { background: var(--s2); }
 i.s3 { background: var(--s3); } i.s4 { background: var(--s4); } i.s5 { background: var(--s5); }
 i.s6 { background: var(--s6); } i.s7 { background: var(--s7); }
-.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; margin: 6px 0 0 58px; }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; margin: 6px 0 0 48px; }
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 3px;
   margin-right: 6px; }
 .scroll { overflow-x: auto; }

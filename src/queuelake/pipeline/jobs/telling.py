@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queuelake.errors import QueuelakeError
 from queuelake.flight import JobAnswer, JobTold
 from queuelake.pipeline.jobs.job import Place, connect
 
@@ -17,4 +18,8 @@ class BrokerTeller:
 
 
 def broker_teller(place: Place) -> BrokerTeller | None:
-    return BrokerTeller(place) if place.url else None
+    """Nobody, when it is not known how to reach the broker: not every job needs it."""
+    try:
+        return BrokerTeller(place)
+    except QueuelakeError:
+        return None
