@@ -25,9 +25,6 @@ ARROW_TYPES: Final = {
     "timestamp": pa.timestamp("us", "UTC"),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
-# What min and max are kept of, beside each file: places and times. Never of keys or payloads,
-# which would stay in the log of the table after they were erased.
-STATISTICS: Final = ("seqno", "ts")
 
 
 class Definition(Struct, frozen=True):

@@ -4,9 +4,10 @@ A file is written under a name nobody else uses and is nothing until a commit na
 begins with the epoch of the lease under which it was written; so what a dead job has left behind
 is told apart from what a living one is about to commit, without a look at any clock.
 
-    {table}/{queue, made safe}/{date}/{epoch}-{random}.parquet
+    {table}/{queue, made safe}/{date}/{epoch}-{random}{tag}.parquet
 
 Folders are named for people. What a file holds is said by the log of the table, and by the file.
+Rows of a queue and of another which has got its name later are in different files.
 """
 
 from __future__ import annotations
@@ -16,22 +17,36 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 from pyarrow import fs
 
-from queuelake.pipeline.lake.definitions import STATISTICS, Definition
+from queuelake.pipeline.lake.definitions import Definition
 
 ROW_GROUP_ROWS: Final = 256 * 1024
 BUFFERED_BYTES_MAX: Final = 16 * 1024 * 1024  # rows waiting for their row group, per file
 OPEN_FILES_MAX: Final = 32
 COMPRESSION: Final = "zstd"
 UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.]+")
+
+
+class Bounds(Struct, frozen=True):
+    """Which rows a file holds, as far as is told beside it: places and times.
+
+    Never keys or payloads: they would stay in the log of the table after they were erased.
+    """
+
+    queue_id: str = ""
+    partition_min: int = 0
+    partition_max: int = 0
+    seqno_min: int = 0
+    seqno_max: int = 0
+    ts_min_us: int = 0
+    ts_max_us: int = 0
 
 
 class DataFile(Struct, frozen=True):
@@ -41,11 +56,12 @@ class DataFile(Struct, frozen=True):
     size: int
     rows: int
     partition: dict[str, str | None]
-    statistics: str = "{}"  # as Delta wants it: JSON
+    bounds: Bounds = Bounds()
 
     @property
-    def epoch(self) -> int:
-        return epoch_of(self.path)
+    def tag(self) -> str:
+        """What its name ends with: where its rows come from, if not from the archive."""
+        return self.path.rpartition("/")[2].removesuffix(".parquet").partition("_")[2]
 
 
 def epoch_of(path: str) -> int:
@@ -69,19 +85,24 @@ def safe(value: str) -> str:
 class Writer:
     """Writes rows of one table below `root`, each to the file of its partition."""
 
-    def __init__(self, root: str, definition: Definition, schema: pa.Schema, epoch: int) -> None:
+    def __init__(
+        self, root: str, definition: Definition, schema: pa.Schema, epoch: int, tag: str = ""
+    ) -> None:
         self._files, self._root = fs.FileSystem.from_uri(root)
-        self._definition = definition
+        self._columns = definition.partition_by
+        self._by = self._columns + (("queue_id",) if "queue_id" in schema.names else ())
         self._schema = schema
-        self._epoch = epoch
+        self._name = f"{epoch}-{{}}{'_' + tag if tag else ''}.parquet"
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._written: list[DataFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        for values, part in split(rows, self._definition.partition_by):
+        if rows.num_rows == 0:
+            return
+        for values, part in split(fitted(rows, self._schema), self._by):
             file = self._open.pop(values, None) or self._start(values)
             self._open[values] = file  # the last one in the dict is the last one used
-            file.append(part.select(self._schema.names).cast(self._schema))
+            file.append(part)
 
     def finish(self) -> list[DataFile]:
         while self._open:
@@ -97,13 +118,23 @@ class Writer:
     def _start(self, values: tuple[str | None, ...]) -> _OpenFile:
         if len(self._open) >= OPEN_FILES_MAX:
             self._close_oldest()
-        partition = dict(zip(self._definition.partition_by, values, strict=True))
-        path = f"{folder(partition)}{self._epoch}-{uuid.uuid4().hex}.parquet"
+        partition = dict(zip(self._columns, values, strict=False))
+        path = folder(partition) + self._name.format(uuid.uuid4().hex)
         return _OpenFile(self._files, self._root, path, partition, self._schema)
 
     def _close_oldest(self) -> None:
         file = self._open.pop(next(iter(self._open)))
         self._written.append(file.close())
+
+
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with exactly these columns: others are dropped, those which are missing are null."""
+    if rows.schema.equals(schema):
+        return rows
+    for field in schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(schema.names).cast(schema)
 
 
 def split(
@@ -141,9 +172,8 @@ class _OpenFile:
         self._waiting_bytes = 0
         self._waiting_rows = 0
         self._rows = 0
-        self._bounds: dict[str, list[pa.Scalar]] = {
-            name: [] for name in STATISTICS if name in schema.names
-        }
+        self._bounds: dict[str, tuple[int, int]] = {}
+        self._queue_id = ""
         files.create_dir(self._place.rpartition("/")[0], recursive=True)
         self._sink = files.open_output_stream(self._place)
         self._parquet = pq.ParquetWriter(
@@ -160,9 +190,7 @@ class _OpenFile:
     def _write_group(self) -> None:
         group = pa.concat_tables(self._waiting)
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
-        for name, bounds in self._bounds.items():
-            found = pc.min_max(group[name])
-            bounds += [bound for bound in found.values() if bound.is_valid]
+        self._widen(group)
         self._parquet.write_table(group, row_group_size=ROW_GROUP_ROWS)
         self._rows += group.num_rows
 
@@ -174,27 +202,27 @@ class _OpenFile:
         if isinstance(self._files, fs.LocalFileSystem):
             sync(self._place, self._path.count("/") + 1)
         size = self._files.get_file_info(self._place).size
-        return DataFile(self._path, size, self._rows, self._partition, self._statistics())
+        return DataFile(self._path, size, self._rows, self._partition, self._told())
 
     def abandon(self) -> None:
         self._parquet.close()
         self._sink.close()
 
-    def _statistics(self) -> str:
-        least, greatest = {}, {}
-        for name, bounds in self._bounds.items():
-            if bounds:
-                values = [bound.as_py() for bound in bounds]
-                least[name], greatest[name] = told(min(values)), told(max(values))
-        found = {"numRecords": self._rows, "minValues": least, "maxValues": greatest}
-        return msgspec.json.encode(found).decode()
+    def _widen(self, group: pa.Table) -> None:
+        if "queue_id" in group.column_names:
+            self._queue_id = group["queue_id"][0].as_py()
+        for name in ("partition", "seqno", "ts"):
+            if name in group.column_names:
+                column = group[name].cast(pa.int64())
+                least, greatest = (bound.as_py() for bound in pc.min_max(column).values())
+                if least is not None:
+                    known = self._bounds.get(name, (least, greatest))
+                    self._bounds[name] = (min(known[0], least), max(known[1], greatest))
 
-
-def told(value: Any) -> Any:
-    """A bound in the words of Delta: times are text, with milliseconds at least."""
-    if hasattr(value, "isoformat"):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return value
+    def _told(self) -> Bounds:
+        partition = self._bounds.get("partition", (0, 0))
+        seqno = self._bounds.get("seqno", (0, 0))
+        return Bounds(self._queue_id, *partition, *seqno, *self._bounds.get("ts", (0, 0)))
 
 
 def sync(path: str, folders: int) -> None:

@@ -21,7 +21,8 @@ from queuelake.flight import Lease, LeaseAsked
 
 TTL_S: Final = 60.0
 MARGIN_S: Final = 5.0  # of the time left, for a commit to end
-RETRY_S: Final = 1.0
+RETRY_S: Final = 1.0  # to a broker which is away
+WAIT_S: Final = 0.2  # for a holder; an archive with a backlog lets go for a little longer
 
 
 class Leases(Protocol):
@@ -107,6 +108,6 @@ def acquire(leases: Leases, lake: str, job: str, wait_s: float, ttl_s: float = T
         try:
             return HeldLease(leases, lake, holder, ttl_s)
         except LeaseTakenError:
-            if time.monotonic() + RETRY_S > end:
+            if time.monotonic() + WAIT_S > end:
                 raise
-            time.sleep(RETRY_S)
+            time.sleep(WAIT_S)

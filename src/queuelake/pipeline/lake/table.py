@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
@@ -22,11 +24,12 @@ from pyarrow import fs
 
 from queuelake.errors import LeaseLostError, RefusedError, StorageError
 from queuelake.pipeline.lake.definitions import Definition
-from queuelake.pipeline.lake.files import DataFile, epoch_of, sync
+from queuelake.pipeline.lake.files import Bounds, DataFile, epoch_of, sync
 from queuelake.pipeline.lake.lease import HeldLease
 
 EPOCH: Final = "lease"
 ATTEMPTS_MAX: Final = 20
+EPOCH_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MovedError(RefusedError):
@@ -200,7 +203,7 @@ def actions(change: Change) -> list[AddAction | RemoveAction]:
     now_ms = int(time.time() * 1000)
     data_change = not change.rewrite
     adds = [
-        AddAction(file.path, file.size, file.partition, now_ms, data_change, file.statistics)
+        AddAction(file.path, file.size, file.partition, now_ms, data_change, statistics(file))
         for file in change.adds
     ]
     removes = [
@@ -210,11 +213,47 @@ def actions(change: Change) -> list[AddAction | RemoveAction]:
     return [*adds, *removes]
 
 
-def stored(action: dict[str, object], definition: Definition) -> DataFile:
+def statistics(file: DataFile) -> str:
+    """The bounds of a file in the words of Delta."""
+    least: dict[str, object] = {}
+    greatest: dict[str, object] = {}
+    bounds = file.bounds
+    if bounds.queue_id:
+        least |= {"queue_id": bounds.queue_id, "partition": bounds.partition_min}
+        least |= {"seqno": bounds.seqno_min, "ts": timestamp(bounds.ts_min_us)}
+        greatest |= {"queue_id": bounds.queue_id, "partition": bounds.partition_max}
+        greatest |= {"seqno": bounds.seqno_max, "ts": timestamp(bounds.ts_max_us)}
+    told = {"numRecords": file.rows, "minValues": least, "maxValues": greatest}
+    return msgspec.json.encode(told).decode()
+
+
+def timestamp(us: int) -> str:
+    moment = datetime.fromtimestamp(us // 1_000_000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{us % 1_000_000:06}Z"
+
+
+def stored(action: dict[str, Any], definition: Definition) -> DataFile:
+    """A file as the log tells of it; files others have added may lack bounds."""
     partition = {name: action[f"partition.{name}"] for name in definition.partition_by}
+
+    def bound(side: str, name: str) -> int:
+        value = action.get(f"{side}.{name}")
+        if isinstance(value, datetime):
+            return (value - EPOCH_TIME) // timedelta(microseconds=1)
+        return value or 0
+
     return DataFile(
-        path=str(action["path"]),
-        size=int(str(action["size_bytes"])),
-        rows=int(str(action["num_records"])),
+        path=action["path"],
+        size=action["size_bytes"],
+        rows=action["num_records"],
         partition={k: None if v is None else str(v) for k, v in partition.items()},
+        bounds=Bounds(
+            action.get("min.queue_id") or "",
+            bound("min", "partition"),
+            bound("max", "partition"),
+            bound("min", "seqno"),
+            bound("max", "seqno"),
+            bound("min", "ts"),
+            bound("max", "ts"),
+        ),
     )
