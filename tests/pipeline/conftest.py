@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from queuelake.apikey import read_api_key
+from tests.harness.broker import BrokerProcess
+from tests.queues.client import QueueClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,3 +39,40 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = build_session("tests", f"local[{CORES}]", conf=conf)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def lake_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with its Flight service, for all tests of this process; use queues of your own."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), {"flight.enabled": True})
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def connect_options(lake_broker: BrokerProcess) -> dict[str, str]:
+    """What source and sink need to find the broker."""
+    return options_of(lake_broker)
+
+
+@pytest.fixture
+def producer(lake_broker: BrokerProcess) -> Iterator[QueueClient]:
+    client = QueueClient(lake_broker.client(), f"producer-{uuid.uuid4().hex[:8]}")
+    client.wire.connect(client.client_id)
+    yield client
+    client.wire.close()
+
+
+@pytest.fixture
+def queue_name() -> str:
+    """A durable queue nobody else uses, without `$queue/`."""
+    return f"spark/{uuid.uuid4().hex[:10]}"
+
+
+def options_of(broker: BrokerProcess) -> dict[str, str]:
+    return {
+        "uri": f"grpc://127.0.0.1:{broker.flight_port}",
+        "token": read_api_key(broker.data_dir),
+        "retry_s": "30",
+    }

@@ -1,8 +1,8 @@
 """Filters of a query, as far as a place in the table answers them: partition, seqno, ts.
 
-What is taken here completely is not evaluated again by Spark. Of `ts` only lower bounds are used,
-and Spark looks at each row as well: a place is before the *first* row of a time, and the clock of
-a machine may have been set back while the broker was down.
+What is taken here completely is not evaluated again by Spark; of `ts` and of lists it is, row by
+row. Times of a shard do not fall while a broker runs, but the clock of a machine may be set back
+while it is down: up to an hour of that changes no answer.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from queuelake.pipeline.offsets import Offsets
 from queuelake.tables import Table
 
 SEQNO_MAX = (1 << 63) - 1
+CLOCK_SLACK_MS = 60 * 60 * 1000
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What has to be read at all: sequences (after, upto], of some shards, since a time."""
+    """What has to be read at all: sequences (after, upto] of some shards, between two times."""
 
     after: int = 0
     upto: int = SEQNO_MAX
     partitions: tuple[Filter, ...] = ()
     ts_ms_min: int | None = None
+    ts_ms_end: int | None = None  # nothing of this time or later
 
     def keeps(self, shard: int) -> bool:
         return all(_holds(one, shard) for one in self.partitions)
@@ -89,16 +91,24 @@ def _by_seqno(bounds: Bounds, one: Filter) -> Bounds:
 def _by_time(bounds: Bounds, one: Filter) -> Bounds:
     match one:
         case EqualTo(_, datetime() as when):
-            pass
+            lower = upper = True
         case GreaterThan(_, datetime() as when) | GreaterThanOrEqual(_, datetime() as when):
-            pass
+            lower, upper = True, False
+        case LessThan(_, datetime() as when) | LessThanOrEqual(_, datetime() as when):
+            lower, upper = False, True
         case _:
             return bounds
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
-    # The time of a row is in milliseconds: no row lies between this and the bound itself.
     ts_ms = int(when.timestamp() * 1000)
-    return replace(bounds, ts_ms_min=max(ts_ms, bounds.ts_ms_min or 0))
+    if lower:
+        first = max(0, ts_ms - CLOCK_SLACK_MS, bounds.ts_ms_min or 0)
+        bounds = replace(bounds, ts_ms_min=first)
+    if upper:
+        end = ts_ms + CLOCK_SLACK_MS
+        known = bounds.ts_ms_end
+        bounds = replace(bounds, ts_ms_end=end if known is None else min(end, known))
+    return bounds
 
 
 def _whole_number(one: Filter) -> bool:

@@ -117,9 +117,9 @@ def place(offsets: Mapping[str, Mapping[str, int]], key: ShardKey) -> int:
     return offsets.get(key[0], {}).get(str(key[1]), 0)
 
 
-def later(one: Offsets, other: Offsets) -> Offsets:
-    """In each shard of `one` the later of two places."""
-    return _offsets({key: max(upto, place(other, key)) for key, upto in flat(one).items()})
+def merged(choose: Callable[[int, int], int], one: Offsets, other: Offsets) -> Offsets:
+    """In each shard of `one` the later (`max`) or earlier (`min`) of two places."""
+    return _offsets({key: choose(upto, place(other, key)) for key, upto in flat(one).items()})
 
 
 def plan_end(start: Offsets, begins: Offsets, ends: Offsets, budget: int | None) -> Offsets:

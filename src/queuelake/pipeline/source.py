@@ -114,7 +114,9 @@ class QueueReader(DataSourceReader):
         start = offsets.resolve("startingOffsets", options.starting, shards, at, "earliest")
         end = offsets.resolve("endingOffsets", options.ending, shards, at, "latest")
         if self._bounds.ts_ms_min is not None:
-            start = offsets.later(start, offsets.begins_of(at(self._bounds.ts_ms_min)))
+            start = offsets.merged(max, start, offsets.begins_of(at(self._bounds.ts_ms_min)))
+        if self._bounds.ts_ms_end is not None:
+            end = offsets.merged(min, end, offsets.begins_of(at(self._bounds.ts_ms_end)))
         return start, end
 
 
