@@ -60,13 +60,15 @@ def test_a_view_waits_for_others_before_it_follows_the_map(
         _, rows = read_range(reader, whole(reader, 1 << 40))
         seen.append(sum(batch.num_rows for batch in rows))
 
+    before = reader._env.info()["map_size"]
     with reader.view():
         for n in range(1, 40):
             writer.fill(1 + 10 * n, 10, size=100_000)
         others = [threading.Thread(target=look) for _ in range(4)]
         for one in others:
             one.start()
-        others[0].join(0.2)
+        wait_until(lambda: reader._resizing)
+        assert reader._env.info()["map_size"] == before, "the map does not move below a view"
         assert seen == []
     for one in others:
         one.join(30)
