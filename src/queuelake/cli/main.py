@@ -12,15 +12,19 @@ import typer
 
 from queuelake.cli import (
     backup,
+    clients,
     configuration,
+    dlq,
     doctor,
     ecq,
     keys,
     pipeline,
     publish,
+    queue,
     sdv,
     serve,
     subscribe,
+    top,
     users,
 )
 from queuelake.errors import ConfigError, QueuelakeError
@@ -36,6 +40,8 @@ Examples:
   queuelake serve                            a broker on 127.0.0.1:1883
   queuelake sub -t 'sensors/#' -v            see what arrives
   queuelake pub -t sensors/1 -m 21.5 -q 1    send something
+  queuelake queue list                       every durable queue
+  queuelake top                              what happens, live
   queuelake users add users.txt alice        let somebody in
   queuelake doctor                           what is wrong, and what mends it
 
@@ -54,6 +60,12 @@ app = typer.Typer(
 app.command(epilog=serve.EPILOG)(serve.serve)
 app.command("pub", epilog=publish.EPILOG)(publish.publish)
 app.command("sub", epilog=subscribe.EPILOG)(subscribe.subscribe)
+app.add_typer(queue.app, name="queue", epilog=queue.EPILOG)
+app.add_typer(dlq.app, name="dlq", epilog=dlq.EPILOG)
+app.add_typer(clients.clients, name="clients", epilog=clients.CLIENTS_EPILOG)
+app.add_typer(clients.retained, name="retained", epilog=clients.RETAINED_EPILOG)
+app.add_typer(clients.acl, name="acl", epilog=clients.ACL_EPILOG)
+app.command(epilog=top.EPILOG)(top.top)
 app.add_typer(users.app, name="users", epilog=users.EPILOG)
 app.add_typer(keys.app, name="keys", epilog=keys.EPILOG)
 app.add_typer(ecq.app, name="ecq", epilog=ecq.EPILOG)

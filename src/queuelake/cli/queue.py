@@ -1,0 +1,251 @@
+"""`queuelake queue`: see and change durable queues, of this machine or another."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+
+from queuelake.cli.rest import AsJson, Directory, Key, Rest, Url, Yes, confirm, path
+from queuelake.cli.showing import moment, payload_text, print_json, print_table
+from queuelake.errors import RefusedError
+
+EPILOG = """
+Examples:
+
+  queuelake queue list
+  queuelake queue create tasks/image partitions=4 retry_policy.max_retries=3
+  queuelake queue show tasks/image
+  queuelake queue peek tasks/image --limit 5
+  queuelake queue watch tasks/image
+  queuelake queue list --url http://broker:18083 --key "$KEY" --json
+"""
+
+app = typer.Typer(
+    help="Durable queues, $queue/...: list, change, look into.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+Name = Annotated[str, typer.Argument(metavar="QUEUE", help="With or without $queue/ in front.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", help="Settings, such as partitions=4 or archive=true."),
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
+
+
+@app.command("list")
+def list_queues(
+    as_json: AsJson = False, url: Url = None, key: Key = None, data_dir: Directory = None
+) -> None:
+    """Every queue: depth, in flight, groups, consumers."""
+    queues = list(Rest(url, key, data_dir).pages(path("queues"), "queues"))
+    if as_json:
+        print_json(queues)
+        return
+    print_table(
+        ["queue", "type", "partitions", "depth", "in flight", "groups", "consumers"],
+        (
+            [
+                one["name"],
+                one["type"],
+                one["partitions"],
+                one["depth"],
+                one["in_flight"],
+                one["groups"],
+                one["consumers"],
+            ]
+            for one in queues
+        ),
+    )
+
+
+@app.command()
+def show(
+    name: Name,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    data_dir: Directory = None,
+) -> None:
+    """One queue: state, partitions, groups with their lag, and what was set for it."""
+    rest = Rest(url, key, data_dir)
+    info, stats = rest.get(path("queues", name)), rest.get(path("queues", name, "stats"))
+    if as_json:
+        print_json(info | {"stats": stats})
+        return
+    print(f"{info['name']}: {stats['depth']} messages, {stats['in_flight']} in flight,", end=" ")
+    print(f"{stats['retrying']} retrying, {stats['delayed']} delayed, {stats['dlq']} dead letters")
+    print(f"set for it: {json.dumps(info['configured'])}\n")
+    print_table(
+        ["group", "lag", "consumers", "in flight", "retrying"],
+        (
+            [g["group"], g["lag"], g["consumers"], g["in_flight"], g["retrying"]]
+            for g in stats["groups"]
+        ),
+    )
+    print_table(
+        ["partition", "depth", "first offset", "next offset"],
+        (
+            [p["partition"], p["depth"], p["first_offset"], p["next_offset"]]
+            for p in stats["partitions"]
+        ),
+    )
+
+
+@app.command()
+def create(
+    name: Name,
+    settings: Settings = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: Directory = None,
+) -> None:
+    """Make a queue; one which is there already is refused."""
+    rest = Rest(url, key, data_dir)
+    changes = parse_settings(settings or [])
+    if _exists(rest, name):
+        raise RefusedError(f"queue {name!r} exists already; change it with: queuelake queue set")
+    made = rest.call("PUT", path("queues", name), changes)
+    print(f"created {made['name']}")
+
+
+@app.command("set")
+def set_settings(
+    name: Name,
+    settings: Settings = None,
+    url: Url = None,
+    key: Key = None,
+    data_dir: Directory = None,
+) -> None:
+    """Change settings of a queue; the others stay."""
+    rest = Rest(url, key, data_dir)
+    rest.get(path("queues", name))
+    changed = rest.call("PUT", path("queues", name), parse_settings(settings or []))
+    print(f"{changed['name']}: {json.dumps(changed['configured'])}")
+
+
+@app.command()
+def delete(
+    name: Name, yes: Yes = False, url: Url = None, key: Key = None, data_dir: Directory = None
+) -> None:
+    """Delete a queue with its messages and groups; its dead letters stay."""
+    rest = Rest(url, key, data_dir)
+    depth = rest.get(path("queues", name, "stats"))["depth"]
+    confirm(f"Delete {name} with {depth} messages?", yes)
+    rest.call("DELETE", path("queues", name))
+    print(f"deleted {name}")
+
+
+@app.command()
+def purge(
+    name: Name, yes: Yes = False, url: Url = None, key: Key = None, data_dir: Directory = None
+) -> None:
+    """Delete every message of a queue which nobody has in hand."""
+    rest = Rest(url, key, data_dir)
+    depth = rest.get(path("queues", name, "stats"))["depth"]
+    confirm(f"Delete {depth} messages of {name}?", yes)
+    print(f"purged {rest.call('POST', path('queues', name, 'purge'))['purged']}")
+
+
+@app.command()
+def peek(
+    name: Name,
+    limit: Limit = 10,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    data_dir: Directory = None,
+) -> None:
+    """Look at messages; nothing changes, and nobody is delivered anything."""
+    rest = Rest(url, key, data_dir)
+    messages = list(rest.pages(path("queues", name, "messages"), "messages", limit))
+    if as_json:
+        print_json(messages)
+        return
+    print_table(
+        ["place", "key", "published (UTC)", "publisher", "payload"],
+        (
+            [
+                f"{one['partition']}:{one['offset']}",
+                one["key"],
+                moment(one["published_at_ms"]),
+                one["publisher"],
+                payload_text(base64.b64decode(one["payload"])),
+            ]
+            for one in messages
+        ),
+    )
+
+
+@app.command()
+def watch(
+    name: Name,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.1, help="Seconds between two lines.")
+    ] = 2.0,
+    count: Annotated[int, typer.Option("--count", min=0, help="Lines; 0: until Ctrl-C.")] = 0,
+    as_json: AsJson = False,
+    url: Url = None,
+    key: Key = None,
+    data_dir: Directory = None,
+) -> None:
+    """Follow a queue: depth, in flight and rates, a line at a time."""
+    rest = Rest(url, key, data_dir)
+    if not as_json:
+        print(
+            f"{'depth':>10} {'in flight':>10} {'in/s':>10} {'out/s':>10} {'acked/s':>10} {'dlq':>8}"
+        )
+    lines = 0
+    while True:
+        stats = rest.get(path("queues", name, "stats"))
+        print(json.dumps(stats) if as_json else _line(stats), flush=True)
+        lines += 1
+        if lines == count:
+            return
+        time.sleep(interval_s)
+
+
+def _line(stats: dict[str, Any]) -> str:
+    rates = stats["rates"]
+    return (
+        f"{stats['depth']:>10,} {stats['in_flight']:>10,} {rates['enqueue_per_s']:>10,.1f}"
+        f" {rates['dequeue_per_s']:>10,.1f} {rates['ack_per_s']:>10,.1f} {stats['dlq']:>8,}"
+    )
+
+
+def _exists(rest: Rest, name: str) -> bool:
+    from queuelake.errors import AnswerError
+
+    try:
+        rest.get(path("queues", name))
+    except AnswerError as error:
+        if error.http_status == 404:
+            return False
+        raise
+    return True
+
+
+def parse_settings(assignments: list[str]) -> dict[str, Any]:
+    """`a.b=1` as a tree; a value is JSON where it can be, else text."""
+    tree: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key:
+            raise RefusedError(f"setting {assignment!r}: not KEY=VALUE")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        *groups, last = key.split(".")
+        place = tree
+        for group in groups:
+            place = place.setdefault(group, {})
+            if not isinstance(place, dict):
+                raise RefusedError(f"setting {assignment!r}: {group!r} has a value already")
+        place[last] = value
+    return tree

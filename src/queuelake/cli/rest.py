@@ -1,0 +1,161 @@
+"""How operators' commands reach a broker: its REST API, on this machine or another.
+
+`--url` and `--key` (or QUEUELAKE_URL, QUEUELAKE_KEY) name any broker. Without them it is the one of
+the data directory: its key is a file there, and it says itself where it listens.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import typer
+
+from queuelake.cli.options import read_settings
+from queuelake.errors import AnswerError, BrokerDownError, RefusedError
+
+TIMEOUT_S = 310.0  # the longest operations are answered within five minutes
+PAGE = 1000
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        envvar="QUEUELAKE_URL",
+        help="REST of the broker.",
+        rich_help_panel="Where",
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="KEY:SECRET",
+        envvar="QUEUELAKE_KEY",
+        help="An API key; else that of the data directory.",
+        rich_help_panel="Where",
+    ),
+]
+Directory = Annotated[
+    str | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        envvar="QUEUELAKE__DATA_DIR",
+        help="The broker of this directory, without --url.",
+        rich_help_panel="Where",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+class Rest:
+    """The API of one broker. Paths are made with `path("queues", name, "stats")`."""
+
+    def __init__(self, url: str | None, key: str | None, data_dir: str | None) -> None:
+        directory = Path(read_settings(None, data_dir, None).data_dir).expanduser()
+        self.url = url or _local_url(directory)
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RefusedError(f"--url {self.url!r}: not http://host:port")
+        self._host, self._port, self._scheme = parts.hostname, parts.port, parts.scheme
+        self._prefix = parts.path.rstrip("/")
+        self._authorization = f"Basic {_encoded(key or _local_key(directory))}"
+
+    def get(self, path: str, **query: object) -> Any:
+        return self.call("GET", path, query=query)
+
+    def call(
+        self, method: str, path: str, body: object = None, query: dict[str, object] | None = None
+    ) -> Any:
+        """The JSON of the answer; None when there is none.
+
+        Raises:
+            AnswerError: the broker said no, in its own words.
+            BrokerDownError: nobody answers there.
+        """
+        target = self._prefix + path
+        if query:
+            target += "?" + urlencode(query)
+        headers = {"Authorization": self._authorization}
+        data = None if body is None else json.dumps(body).encode()
+        from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
+        kind = HTTPSConnection if self._scheme == "https" else HTTPConnection
+        connection = kind(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, target, data, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        except (OSError, HTTPException) as error:
+            raise BrokerDownError(f"{self.url} does not answer: {error}") from error
+        finally:
+            connection.close()
+        return _read(self.url, answer.status, content)
+
+    def pages(self, path: str, items: str, limit: int = 0, **query: object) -> Iterator[Any]:
+        """The items of a list, page by page, up to `limit`; 0: all."""
+        cursor: str | None = ""
+        seen = 0
+        while cursor is not None:
+            page = self.get(path, cursor=cursor, limit=min(PAGE, limit - seen or PAGE), **query)
+            for item in page[items]:
+                yield item
+                seen += 1
+                if seen == limit:
+                    return
+            cursor = page.get("next", page.get("next_cursor"))
+
+
+def path(*segments: str) -> str:
+    """Below /api/v1, each segment encoded whole."""
+    return "/api/v1/" + "/".join(quote(segment, safe="") for segment in segments)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something which cannot be undone.
+
+    Raises:
+        typer.Abort: the answer was no.
+    """
+    if not yes and not typer.confirm(question, err=True):
+        raise typer.Abort
+
+
+def _read(url: str, status: int, content: bytes) -> Any:
+    try:
+        found = json.loads(content) if content else None
+    except ValueError:
+        raise BrokerDownError(f"{url} does not speak as a broker does: HTTP {status}") from None
+    if status < 400:
+        return found
+    problem = found if isinstance(found, dict) else {}
+    words = str(problem.get("message", f"HTTP {status}"))
+    raise AnswerError(str(problem.get("code", "INTERNAL_ERROR")), words, status)
+
+
+def _local_url(directory: Path) -> str:
+    from queuelake.control import call
+
+    status = call(directory, "status", {}, 5.0)
+    assert isinstance(status, dict)
+    url = status["addresses"].get("http")
+    if url is None:
+        raise RefusedError("this broker serves no HTTP (http.enabled = false); name one with --url")
+    return str(url)
+
+
+def _local_key(directory: Path) -> str:
+    from queuelake.apikey import read_api_key
+
+    return read_api_key(directory)
+
+
+def _encoded(key: str) -> str:
+    return base64.b64encode(key.encode()).decode()

@@ -1,0 +1,78 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+NUMBERS = (int, float)
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Numbers to the right. What a client wrote is shown as text, never as markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    listed = [list(row) for row in rows]
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for at, heading in enumerate(headings):
+        numeric = bool(listed) and all(isinstance(row[at], NUMBERS) for row in listed)
+        made.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in listed:
+        made.add_row(*(Text(shown(value)) for value in row))
+    return made
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    plain_console().print(table(headings, rows))
+
+
+def plain_console() -> Console:
+    """A terminal, or a pipe: it gets whole lines, whatever reads it is not helped by folds."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=10_000)
+
+
+def shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return "".join(one if one.isprintable() else "·" for one in str(value))
+
+
+def moment(ms: int | None) -> str:
+    """A time in UTC; empty for none."""
+    if not ms:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(ms / 1000))
+
+
+def payload_text(payload: bytes, characters_max: int = 60) -> str:
+    """A payload as one can read it: as text, or its first bytes in hex."""
+    try:
+        text = payload.decode()
+        if all(one.isprintable() or one in "\t\n\r" for one in text):
+            text = " ".join(text.split())
+            return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
+    except UnicodeDecodeError:
+        pass
+    hexed = payload[: characters_max // 3].hex(" ")
+    return hexed + (" …" if len(payload) > characters_max // 3 else "")
