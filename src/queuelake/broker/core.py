@@ -90,7 +90,9 @@ class Broker:
         self.runner.on_rollback = self._restore_retained
         self.retained = Retained(RETAINED_MEMORY_BYTES, self._load_retained)
         self.router = Router(settings.limits.route_cache_entries_max)
-        self.queues = Queues(store, self.runner, self.router, self.clock, settings.queues)
+        self.queues = Queues(
+            store, self.runner, self.router, self.clock, settings.queues, settings.lake
+        )
         self.alerts = Webhooks()
         self.queues.alerts = self.alerts
         self.queue_upkeep = QueueUpkeep(self.queues, self.timers)
@@ -128,6 +130,7 @@ class Broker:
         self.message_queues.load()
         self.queues.load(self.sessions.new_id())
         self.queue_upkeep.start()
+        self.queues.archive.start(self.queue_upkeep)
         self.message_queues.garbage.start()
         self.mailboxes.start()
         self.fanout.start()

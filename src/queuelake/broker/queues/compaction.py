@@ -175,6 +175,9 @@ class Compaction:
         first, last = records[0].seq, records[-1].seq
         if last <= self._machine.partitions[number].gone.upto:
             return False
+        hold = self._host.hold
+        if hold is not None and last > hold.floor(number):
+            return False  # the archive wants what was removed, too
         known = self._host.tails[number].chunks
         if known and known[-1][0] <= first:
             return False

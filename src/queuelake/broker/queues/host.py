@@ -33,6 +33,7 @@ from queuelake.storage import queue_records
 from queuelake.storage.chunk import Record
 
 if TYPE_CHECKING:
+    from queuelake.broker.pipeline.holding import Holding
     from queuelake.broker.queues.registry import Queues
     from queuelake.engine.partition import Partition
     from queuelake.storage.api import Batch
@@ -59,6 +60,7 @@ class HostedQueue(Participant):
         "delivered_ids",
         "ephemeral",
         "extended",
+        "hold",
         "id",
         "id_prefixes",
         "is_deleted",
@@ -102,6 +104,7 @@ class HostedQueue(Participant):
         self.delivered_ids: DeliveredIds = DeliveredIds()
         self.tails: list[Tail] = []
         self.trimmed: list[int] = []  # of each partition: up to where chunks were deleted
+        self.hold: Holding | None = None  # what it keeps for the archive
         self.recorded: list[int] = []  # up to where the store says that messages are gone
         self.id_prefixes: list[bytes] = []
         self._outbox: Outbox = Outbox()
@@ -139,7 +142,7 @@ class HostedQueue(Participant):
     def _grow(self) -> None:
         for partition in self.machine.partitions[len(self.tails) :]:
             self.tails.append(Tail(self.queues.cache))
-            self.trimmed.append(partition.gone.upto)
+            self.trimmed.append(reading.deleted_upto(self, partition))
             self.recorded.append(partition.gone.upto)
             self.id_prefixes.append(f"{self.topic.decode()}:{partition.number}:".encode())
 
@@ -254,10 +257,18 @@ class HostedQueue(Participant):
     def tidy(self) -> None:
         """Delete from the store what nobody needs, if that has not been done by the way."""
         for partition in self.machine.partitions:
-            if partition.gone.upto > self.trimmed[partition.number]:
+            number = partition.number
+            if self.hold is not None:
+                rows.let_go(self, partition, self.tails[number])
+            if self.deletable(partition) > self.trimmed[number]:
                 self.tidies = True
         if self.tidies and not self.ephemeral:
             self.queues.runner.take_part(self)
+
+    def deletable(self, partition: Partition) -> int:
+        """Up to where its chunks may be deleted."""
+        upto = partition.gone.upto
+        return upto if self.hold is None else min(upto, self.hold.floor(partition.number))
 
     def is_released(self, due_ms: int, number: int) -> bool:
         """Whether a delayed message has joined its partition, in a commit not yet durable."""

@@ -64,6 +64,10 @@ class Hosts:
     def names_changed(self) -> None:
         """What a topic means may have changed."""
 
+    @abstractmethod
+    def asleep(self, host: HostedQueue) -> None:
+        """Only the name of a queue is in memory from now on."""
+
     def load(self, first_id: int) -> None:
         """Learn which queues there are; ids from `first_id` on were never used."""
         self._last_id = first_id
@@ -160,6 +164,7 @@ class Hosts:
         for tail in host.tails:
             self.cache.forget(tail)
         del self.hosts[host.name]
+        self.asleep(host)
         if host.name in self._foreign:
             self.kinds[self._foreign[host.name]].asleep(host.name)
         self.names_changed()

@@ -35,6 +35,9 @@ class Maintenance:
         if self._host.ephemeral:
             return []
         work: list[Iterator[int]] = []
+        hold = self._host.hold
+        if hold is not None and not hold.is_counting and not hold.is_counted():
+            work.append(hold.count(self._host))
         if self.machine.policy.is_stream:
             self._retention.retain(now_ms)
             if not self._compaction.is_running and self._compaction.is_due(now_ms):
@@ -51,6 +54,8 @@ class Maintenance:
         """When a queue which sleeps from now on must wake; 0: it may not sleep yet."""
         machine = self.machine
         if self._sweep.is_running or self._sweep.next_ms == 0 or not self._compaction.is_done():
+            return 0
+        if self._host.hold is not None and not self._host.hold.is_counted():
             return 0
         times = [self._sweep.due_ms(), self._ids_over_ms()]
         if machine.expiry.soon:

@@ -94,6 +94,10 @@ def enqueue(
     now_ms: int,
 ) -> int:
     """Make a message part of a queue; `topic` when it is not the queue's own."""
+    if queues.hold_full and host.settings.archive:
+        host.machine.counters.refused += 1
+        problem = queues.archive.problem(names.address(host.name))
+        raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
     policy = host.machine.policy
     expires_ms = now_ms + policy.ttl_ms if policy.ttl_ms else 0
     if incoming.expiry_ms >= 0:

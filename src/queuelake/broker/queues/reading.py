@@ -14,6 +14,7 @@ from queuelake.storage.stage_tables import pointed_records
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
+    from queuelake.engine.partition import Partition
 
 AHEAD_BYTES: Final = 32 * 1024
 
@@ -56,6 +57,16 @@ def load_entries(host: HostedQueue, number: int, first: int, now_ms: int) -> Non
     entries = [host.entry_of(one, number) for one in records if one.seq >= first]
     host.machine.apply(host.meta(now_ms), c.Loaded(number, first, entries))
     host.queues.runner.want_turn(host)
+
+
+def deleted_upto(host: HostedQueue, partition: Partition) -> int:
+    """Up to where the chunks of a partition which was loaded are deleted."""
+    upto = partition.gone.upto
+    if host.hold is None or not upto:
+        return upto
+    with host.queues.store.view() as view:
+        first = t.first_sequence(view, host.id, partition.number)
+    return min(upto, first - 1) if first else upto
 
 
 def rank_stored(host: HostedQueue, group: str, now_ms: int) -> None:

@@ -10,8 +10,10 @@ from typing import Final, final
 
 from queuelake import names
 from queuelake.broker.clock import Clock
+from queuelake.broker.pipeline.archive import Archive
 from queuelake.broker.queues.binding import Binding
 from queuelake.broker.queues.durable import DurableHost
+from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.hosts import Hosts
 from queuelake.broker.queues.incoming import Incoming
 from queuelake.broker.queues.membership import join
@@ -33,6 +35,7 @@ from queuelake.queue_settings import (
     settings_of,
     settings_without_defaults,
 )
+from queuelake.settings import Lake
 from queuelake.settings import Queues as QueuesSection
 from queuelake.storage import api, queue_records
 from queuelake.storage import queue_tables as t
@@ -52,8 +55,10 @@ class Queues(Hosts):
         "_last_number",
         "_targets",
         "alerts",
+        "archive",
         "bindings",
         "durable",
+        "hold_full",
         "incoming",
         "problem",
         "router",
@@ -63,7 +68,13 @@ class Queues(Hosts):
     )
 
     def __init__(
-        self, store: Store, runner: Runner, router: Router, clock: Clock, settings: QueuesSection
+        self,
+        store: Store,
+        runner: Runner,
+        router: Router,
+        clock: Clock,
+        settings: QueuesSection,
+        lake: Lake,
     ) -> None:
         super().__init__(store, runner, clock, settings.cache_bytes_max)
         self.router: Router = router
@@ -71,6 +82,8 @@ class Queues(Hosts):
         self.sublevels: set[str] = set()  # names of queues which have them
         self.bindings: dict[str, list[Binding]] = {}
         self.alerts: Webhooks | None = None
+        self.archive: Archive = Archive(self, lake)
+        self.hold_full: bool = False  # archived queues take no messages now
         self.incoming: Incoming = Incoming()  # the properties of the last publish
         self._last_number: int = 0
         self.durable: bool = False  # whether what the last publish did is part of a commit
@@ -83,6 +96,7 @@ class Queues(Hosts):
     def load(self, first_id: int) -> None:
         # Of 64 bits, 24 for the start and 40 for what comes after it.
         self._last_number = first_id >> 32 << 40
+        self.archive.load()
         super().load(first_id)
         for name in self.settings.named:
             if name in self._ids:
@@ -94,10 +108,16 @@ class Queues(Hosts):
         self._wake_delayed()
 
     def learn(self, record: queue_records.QueueRecord) -> None:
-        own = b"topics" in record.settings or b"sublevels" in record.settings
-        if own or self.settings.defaults.sublevels:
+        words = (b"topics", b"sublevels", b"archive", b"schema")
+        defaults = self.settings.defaults
+        general = defaults.sublevels or defaults.archive or defaults.schema.format != ""
+        if general or any([word in record.settings for word in words]):
             explicit = queue_records.settings_tree(record)
             self.note(record.name, self.stored_settings(record.name, explicit))
+
+    def asleep(self, host: HostedQueue) -> None:
+        if isinstance(host, DurableHost):
+            self.archive.asleep(host)
 
     def names_changed(self) -> None:
         self._targets.clear()
@@ -236,6 +256,7 @@ class Queues(Hosts):
         host = DurableHost(
             self, queue_id, record.name, settings, explicit, policy, record.created_ms, False
         )
+        self.archive.attach(host)
         host.restore(read_machine(host, policy, record))
         return host
 
@@ -266,7 +287,10 @@ class Queues(Hosts):
 
     def delete(self, name: str) -> None:
         """A queue, its messages and its groups are gone; its consumers get nothing any more."""
-        self.remove(self.get(name))
+        host = self.get(name)
+        self.remove(host)
+        if not host.ephemeral:
+            self.archive.forget(host)
         self._unbind(name)
         self.sublevels.discard(name)
 
@@ -295,12 +319,21 @@ class Queues(Hosts):
             self.sublevels.add(name)
         else:
             self.sublevels.discard(name)
+        self._note_archive(name, settings)
         self._unbind(name)
         if settings.topics:
             found = [Binding(self, name, one.encode()) for one in settings.topics]
             self.bindings[name] = found
             for binding in found:
                 self.router.bind(binding)
+
+    def _note_archive(self, name: str, settings: QueueSettings) -> None:
+        queue_id = self._ids.get(name, 0)
+        if queue_id:
+            self.archive.note(queue_id, settings)
+            host = self.hosts.get(name)
+            if isinstance(host, DurableHost):
+                self.archive.attach(host)
 
     def _unbind(self, name: str) -> None:
         for binding in self.bindings.pop(name, []):

@@ -39,6 +39,8 @@ def reload(host: HostedQueue) -> None:
         record = queue_records.decode_queue(value)
         host.restore(read_machine(host, host.read_settings(record), record))
         host.record_dirty = False
+    if host.hold is not None:
+        host.hold.recount()
     for subscriber in list(host.subscribers.values()):
         deliveries = subscriber.session.deliveries
         if deliveries is not None:

@@ -113,22 +113,35 @@ def _runs(records: list[Record]) -> list[list[Record]]:
 def _trim(batch: Batch, host: HostedQueue, partition: Partition, tail: Tail) -> None:
     """Delete chunks nobody needs any more: many at a time, because looking for them costs more than
     they do; what is left is deleted when the queue is tidied up."""
-    upto = partition.gone.upto
     number = partition.number
     known = tail.chunks
-    if not host.tidies and (len(known) < TRIM_CHUNKS_MIN or known[TRIM_CHUNKS_MIN - 1][1] > upto):
+    if not host.tidies and (
+        len(known) < TRIM_CHUNKS_MIN or known[TRIM_CHUNKS_MIN - 1][1] > partition.gone.upto
+    ):
         return
-    tail.drop_upto(upto)
+    let_go(host, partition, tail)
+    upto = host.deletable(partition)
+    if upto <= host.trimmed[number]:
+        return  # the archive needs what is left
     batch.trim_chunks(host.id, number, upto)
-    count = 0
-    while count < len(known) and known[count][1] <= upto:
-        count += 1
-    del known[:count]
     if upto - host.trimmed[number] > t.TRIM_CHUNKS_MAX:
         with host.queues.store.view() as view:
             upto = min(upto, t.trim_reach(view, host.id, number))  # the rest has its turn later
     host.trimmed[number] = upto
     _write_state(batch, host, partition)
+
+
+def let_go(host: HostedQueue, partition: Partition, tail: Tail) -> None:
+    """No consumer needs these any more: out of memory, and if they are held, they are counted."""
+    upto = partition.gone.upto
+    known = tail.chunks
+    tail.drop_upto(upto)
+    if host.hold is not None:
+        host.hold.passed(partition.number, known, upto, host.machine.now_ms)
+    count = 0
+    while count < len(known) and known[count][1] <= upto:
+        count += 1
+    del known[:count]
 
 
 def write_group(batch: Batch, host: HostedQueue, group: Group) -> None:

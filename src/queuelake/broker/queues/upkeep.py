@@ -62,6 +62,10 @@ class QueueUpkeep:
         """Something which takes long: done a slice at a time, each yields its cost in records."""
         self._work.append(work)
 
+    def wake_soon(self, name: str) -> None:
+        """There is something to do for a queue which may be asleep."""
+        heapq.heappush(self._wakes, (0, name))
+
     def _turn(self, now_ms: int) -> None:
         self._ticks += 1
         whole_second = self._ticks % (1000 // SLOT_MS) == 0
