@@ -61,14 +61,15 @@ class EventReader:
         return reached
 
     def batch(self) -> pa.RecordBatch:
-        layouts = [EventsLayout(value) for value in self._values]
+        values, self._values = self._values, []
+        layouts = [EventsLayout(value) for value in values]
         sequences = np.concatenate([np.arange(one.first, one.first + one.count) for one in layouts])
         within = (sequences > self._after) & (sequences <= self._wanted.upto)
 
         def column(attribute: str, kind: str) -> NDArray[Any]:
             parts = [
                 np.frombuffer(value, kind, one.count, getattr(one, attribute))
-                for value, one in zip(self._values, layouts, strict=True)
+                for value, one in zip(values, layouts, strict=True)
             ]
             return np.concatenate(parts)[within]
 
@@ -94,7 +95,6 @@ class EventReader:
             "reason": lambda: text("reasons_at"),
             "ts": lambda: timestamps(column("times_at", "<i8")),
         }
-        self._values = []
         return pa.record_batch([makers[name]() for name in self._schema.names], schema=self._schema)
 
 
