@@ -14,6 +14,8 @@ from queuelake.flight import JobTold, PayloadSchema
 
 # Operations, with their arguments.
 QUEUE_FLAGS: Final = "queue_flags"  # -> list[QueueFlags]: queues for which something is set
+STAGE_TARGET: Final = "stage_target"  # target -> StageTarget; makes the queue as a publish does
+STAGE_LETTERS: Final = "stage_letters"  # letters: [queue id, partition, sequences] -> those gone
 COMMIT_STAGE: Final = "commit_stage"  # CommitStage -> flight.Committed
 BATCH: Final = "batch"  # job, batch -> flight.Committed or null: what is known of a batch
 LAKE_LEASE: Final = "lake_lease"  # flight.LeaseAsked -> flight.Lease
@@ -35,6 +37,35 @@ class QueueFlags(Struct, frozen=True):
     number: int
     archive: bool
     schema: PayloadSchema | None = None
+
+
+class StageTarget(Struct, frozen=True):
+    """How rows for a queue are laid out."""
+
+    kind: Literal["durable", "message", "last_value", "fanout"]
+    address: str = ""  # as publishers name it
+    number: int = 0  # its id in the store
+    partitions: int = 1
+    ttl_ms: int = 0  # 0: messages live for ever
+    message_bytes_max: int = 0
+    topic: str = ""  # of messages which do not name one; empty: the queue's own address
+    topic_filter: str = ""  # of a message queue: topics have to match
+    key_expression: str = ""  # of a last-value queue
+
+
+class CommitStage(Struct, frozen=True):
+    """A batch which is prepared: `file` is in its folder below `staging`."""
+
+    job: str
+    batch: int
+    target: str
+    file: str
+    request: str = ""
+    data: str = ""
+    payload: bytes = b""
+
+
+CHANGED: Final = "CHANGED"  # code of the error: what was prepared does not fit any more
 
 
 class JobPage(Struct, frozen=True):

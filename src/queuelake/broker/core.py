@@ -26,6 +26,7 @@ from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.limits import TokenBucket
 from queuelake.broker.message_queues.service import MessageQueues
 from queuelake.broker.metrics import Metrics
+from queuelake.broker.pipeline.staging import Staging
 from queuelake.broker.queues.registry import Queues
 from queuelake.broker.queues.subscribing import client_left, client_resumed
 from queuelake.broker.queues.upkeep import QueueUpkeep
@@ -110,6 +111,7 @@ class Broker:
         self.fanout = Fanout(
             self.sessions.by_client, self.delivery, store, loop, self.timers, settings.sdv
         )
+        self.staging = Staging(self.message_queues, self.fanout, self.queue_upkeep, settings)
         self.wills = Wills(self.runner, self.delivery, self.clock, self.timers)
         self.connections: set[Connection] = set()
         self._per_ip: dict[str, int] = {}
@@ -134,6 +136,7 @@ class Broker:
         self.message_queues.garbage.start()
         self.mailboxes.start()
         self.fanout.start()
+        self.staging.start()
         self.wills.load(self.store)
         self._turn()
         self.timers.arm(self.clock.now_ms() + EXPIRED_RETAINED_EVERY_MS, self._drop_expired)
@@ -310,6 +313,7 @@ class Broker:
             self._turning.cancel()
         self.runner.close()
         self._hashing.shutdown(wait=False, cancel_futures=True)
+        self.staging.close()
         for connection in list(self.connections):
             if connection.transport is not None:
                 connection.transport.abort()

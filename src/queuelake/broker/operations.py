@@ -74,6 +74,7 @@ class Operations:
             **self._mq_operations.table(),
             **self._fanout_operations.table(),
             **self._ecq_operations.table(),
+            **self._broker.staging.table(),
         }
 
     def child_started(self, args: dict[str, object]) -> bool:

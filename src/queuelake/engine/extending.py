@@ -11,7 +11,6 @@ from typing import Final
 
 from queuelake.engine import commands as c
 from queuelake.engine.effects import Load
-from queuelake.engine.groups import GROUP
 from queuelake.engine.machine import Effect
 from queuelake.engine.publishing import make_room, missing_heads
 from queuelake.engine.state import FULL, TOO_LARGE, QueueState
@@ -19,51 +18,40 @@ from queuelake.engine.state import FULL, TOO_LARGE, QueueState
 DROPS_MAX: Final = 1_000  # by one tick: the rest follows with the next
 
 
-def extend(state: QueueState, command: c.Extend) -> None:
-    """Ranges for a durable queue."""
-    state.reply = _refusal(state, command)
-    if state.reply:
-        state.counters.refused += 1
-        return
-    count = _append(state, command)
-    for group in state.groups.values():
-        group.unsettled += count
-    if not state.groups:
-        state.loose += count
-    state.delayed += command.delayed
-    if command.has_priorities:
-        state.uses_priorities = True
-
-
-def _refusal(state: QueueState, command: c.Extend) -> int:
+def refusal(state: QueueState, command: c.Extend) -> int:
+    """Why there is no room for these messages; 0: there is. Changes nothing."""
     policy = state.policy
     if command.largest > policy.message_bytes_max:
         return TOO_LARGE
+    if policy.is_message_queue:
+        return TOO_LARGE if 0 < policy.bytes_max < command.largest else 0
     if policy.is_stream or not policy.depth_max or policy.drop_head:
         return 0
     depth = state.depth() + sum(command.counts) + command.delayed
     return FULL if depth > policy.depth_max else 0
 
 
-def extend_message_queue(state: QueueState, command: c.Extend) -> None:
-    """The same for a regular message queue."""
-    policy = state.policy
-    assert not policy.is_last_value, "which message replaces which is decided one by one"
-    if command.largest > policy.message_bytes_max or 0 < policy.bytes_max < command.largest:
+def extend(state: QueueState, command: c.Extend) -> None:
+    """Of a durable queue, or a regular message queue."""
+    assert not state.policy.is_last_value, "which message replaces which is decided one by one"
+    state.reply = refusal(state, command)
+    if state.reply:
         state.counters.refused += 1
-        state.reply = TOO_LARGE
         return
-    state.groups[GROUP].unsettled += _append(state, command)
-    state.bytes += command.size
-
-
-def _append(state: QueueState, command: c.Extend) -> int:
     count = 0
     for number, added in enumerate(command.counts):
         state.partitions[number].last += added
         count += added
     state.counters.enqueued += count
-    return count
+    for group in state.groups.values():
+        group.unsettled += count
+    if not state.groups:
+        state.loose += count
+    state.delayed += command.delayed
+    if state.policy.is_message_queue:
+        state.bytes += command.size
+    if command.has_priorities:
+        state.uses_priorities = True
 
 
 def shrink(state: QueueState, effects: list[Effect]) -> None:

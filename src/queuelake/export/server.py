@@ -47,7 +47,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(self, start: ExportStart, store: StoreReader) -> None:
         self._data_dir = Path(start.data_dir)
         self._store = store
-        self._staging = Staging(self._data_dir)
+        self._staging = Staging(self._data_dir, store.id)
         self._streams = threading.BoundedSemaphore(STREAMS_MAX)
         host = f"[{start.bind}]" if ":" in start.bind else start.bind
         pairs = None

@@ -14,7 +14,7 @@ from queuelake.storage.api import ReadTransaction
 from queuelake.storage.chunk import decode_chunk
 from queuelake.storage.pipeline_check import check_logs, check_records
 from queuelake.storage.queue_rows import owns_chunks, read_chunk, row_chunks
-from queuelake.storage.stage_records import decode_batch
+from queuelake.storage.stage_records import check_row
 from queuelake.storage.stage_tables import is_pointer, read_pointer, resolve
 
 ROWS_AT_START = 200  # a start must not wait for a long queue to be read
@@ -72,13 +72,17 @@ def _check_values(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
         (api.ECQ_SEQNO, ecq_tables.read_numbers),
         (api.ECQ_STATE, ecq_tables.read_numbers),
         (api.ECQ_PAYLOAD, ecq_tables.check_payload),
-        (api.BATCHES, decode_batch),
     ):
         for key, value in islice(view.scan(table, b"", _LAST_KEY), rows_max):
             try:
                 decode(value)
             except (msgspec.DecodeError, struct.error, ValueError) as error:
                 found.append(f"{api.TABLE_NAMES[table]} row {key.hex()} cannot be read: {error}")
+    for key, value in islice(view.scan(api.BATCHES, b"", _LAST_KEY), rows_max):
+        try:
+            check_row(key, value)
+        except msgspec.DecodeError as error:
+            found.append(f"batches row {key.hex()} cannot be read: {error}")
 
 
 def _check_queues(view: ReadTransaction, rows_max: int, found: list[str]) -> None:

@@ -1,28 +1,21 @@
-"""What is known of a batch which was committed.
+"""What is known of batches which were committed.
 
 BATCHES    hash of a job, batch    -> BatchRecord
+BATCHES    (zeros), stage          -> Delays
 """
 
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 import msgspec
 
-JOB_DIGEST_BYTES = 16
+from queuelake.storage.api import BATCHES, ReadTransaction
 
-
-class Delays(msgspec.Struct, array_like=True):
-    """Messages of a batch which are to be seen later, and are still where they were staged: chunks
-    `next` up to `end`, whose times are delays."""
-
-    queue_id: int
-    stage: int
-    next: int
-    sizes: list[int]  # of the chunks from `next` on
-    partitions: list[int]
-    counts: list[int]
-    ts_ms: int  # when the delays began
+JOB_DIGEST_BYTES: Final = 16
+_NO_JOB: Final = bytes(JOB_DIGEST_BYTES)
+_LAST: Final = b"\xff" * 8
 
 
 class BatchRecord(msgspec.Struct, array_like=True):
@@ -30,11 +23,21 @@ class BatchRecord(msgspec.Struct, array_like=True):
     batch: int
     rows: int
     committed_ms: int
-    delays: Delays | None = None
+
+
+class Delays(msgspec.Struct, array_like=True):
+    """Messages of a batch which are to be seen later, and are still where they were staged. They
+    have a stage of their own; the times of its chunks are delays, and their first sequence is the
+    partition."""
+
+    queue_id: int
+    ts_ms: int  # when the delays began
+    left: int  # messages
 
 
 encode = msgspec.msgpack.encode
 decode_batch = msgspec.msgpack.Decoder(BatchRecord).decode
+decode_delays = msgspec.msgpack.Decoder(Delays).decode
 
 
 def job_key(job: str) -> bytes:
@@ -43,3 +46,28 @@ def job_key(job: str) -> bytes:
 
 def batch_key(job: str, batch: int) -> bytes:
     return job_key(job) + batch.to_bytes(8, "big")
+
+
+def delays_key(stage: int) -> bytes:
+    return _NO_JOB + stage.to_bytes(8, "big")
+
+
+def check_row(key: bytes, value: bytes) -> None:
+    """Raises msgspec.DecodeError when it is no row of BATCHES."""
+    if key.startswith(_NO_JOB):
+        decode_delays(value)
+    else:
+        decode_batch(value)
+
+
+def all_delays(view: ReadTransaction) -> dict[int, Delays]:
+    """By stage; there are few, and mostly none."""
+    found: dict[int, Delays] = {}
+    for key, value in view.scan(BATCHES, _NO_JOB, _NO_JOB + _LAST + b"\0"):
+        found[int.from_bytes(key[JOB_DIGEST_BYTES:], "big")] = decode_delays(value)
+    return found
+
+
+def delayed_count(view: ReadTransaction, queue_id: int) -> int:
+    """How many messages of a queue are to be seen later and are not where it looks for them."""
+    return sum([one.left for one in all_delays(view).values() if one.queue_id == queue_id])

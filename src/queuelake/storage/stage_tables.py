@@ -166,6 +166,18 @@ def open_stages(view: ReadTransaction) -> list[int]:
         at = stage_key(stage + 1)
 
 
+def first_chunk(view: ReadTransaction, stage: int) -> tuple[list[bytes], bytes]:
+    """The chunk of a stage with the lowest number: the keys of its rows, and all of it."""
+    keys: list[bytes] = []
+    pieces: list[bytes] = []
+    for key, piece in view.scan(STAGED, stage_key(stage), stage_key(stage) + OPEN):
+        if keys and key[:-2] != keys[0][:-2]:
+            break
+        keys.append(key)
+        pieces.append(piece)
+    return keys, b"".join(pieces)
+
+
 def stage_keys(view: ReadTransaction, stage: int, count_max: int) -> list[bytes]:
     """The first rows of a stage; its mark is the last of them."""
     found: list[bytes] = []

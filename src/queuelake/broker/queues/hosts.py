@@ -90,6 +90,13 @@ class Hosts:
         """The id of a queue which sleeps; 0: it does not, or is not there."""
         return 0 if name in self.hosts else self._ids.get(name, 0)
 
+    def name_of(self, queue_id: int) -> str:
+        """Of the queue with this number; empty: there is none. Looks at all of them."""
+        for name, known in self._ids.items():
+            if known == queue_id:
+                return name
+        return ""
+
     def names(self) -> list[str]:
         """Of all durable queues, sorted; the list is kept, so it is not the caller's to change."""
         if self._sorted is None:

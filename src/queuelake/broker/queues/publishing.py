@@ -132,7 +132,7 @@ def enqueue(
     if reply == DUPLICATE:
         return 0  # it is here already: the publisher may forget it
     if reply:
-        queues.problem = _words(host, reply, len(payload))
+        queues.problem = words(host, reply, len(payload))
     return reply
 
 
@@ -251,7 +251,7 @@ def _digits(text: bytes, end: i64) -> tuple[i64, i64]:
     return 0, 0
 
 
-def _words(host: DurableHost, reply: int, size: int) -> str:
+def words(host: DurableHost, reply: int, size: int) -> str:
     policy = host.machine.policy
     address = names.address(host.name)
     if reply == reasons.QUOTA_EXCEEDED:

@@ -10,7 +10,8 @@ from queuelake.storage import api
 from queuelake.storage import queue_tables as t
 from queuelake.storage.chunk import Record
 from queuelake.storage.delayed import due_and_number
-from queuelake.storage.stage_tables import pointed_records
+from queuelake.storage.stage_records import all_delays, delays_key
+from queuelake.storage.stage_tables import OPEN, pointed_records, stage_key
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
@@ -117,3 +118,9 @@ def delete_delayed_rows(host: HostedQueue) -> None:
         if key.startswith(prefix):
             batch.delete(api.DELAYED, key)
             host.withhold(*due_and_number(key))  # it may be due before that is durable
+    with host.queues.store.view() as view:
+        staged = all_delays(view)
+    for stage, delays in staged.items():
+        if delays.queue_id == host.id:
+            runner.delete(api.BATCHES, delays_key(stage))
+            batch.put(api.STAGED, stage_key(stage) + OPEN, b"")  # nobody wants it any more

@@ -17,6 +17,7 @@ from queuelake.storage import api, queue_records
 from queuelake.storage import queue_tables as t
 from queuelake.storage.api import Batch, ReadTransaction
 from queuelake.storage.chunk import Record
+from queuelake.storage.stage_records import delayed_count
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
@@ -250,6 +251,7 @@ class Loader:
         machine.delayed = sum(
             [1 for key in self._delayed_keys() if key[-2:] == b"\0\0"]  # first pieces
         )
+        machine.delayed += delayed_count(self._view, self._id)
 
     def _delayed_keys(self) -> list[bytes]:
         prefix = t.queue_key(self._id)

@@ -79,6 +79,9 @@ class MessageQueue(QueueState):
             return True
         return super().is_waiting()
 
+    def is_over(self) -> bool:
+        return leaving.excess(self.policy, self.groups[GROUP].unsettled, self.bytes)
+
     def _administer(self, command: Command) -> None:
         if isinstance(command, c.Configure):
             self._configure(command.policy)
@@ -87,7 +90,7 @@ class MessageQueue(QueueState):
         elif isinstance(command, c.Truncate):
             leaving.truncate(self, command)
         elif isinstance(command, c.Extend):
-            extending.extend_message_queue(self, command)
+            extending.extend(self, command)
         elif isinstance(command, c.Purge):
             upkeep.purge(self)
             self._count_bytes()
