@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CORES = 2
+TIMEOUT_S = 600
 
 
 @pytest.hookimpl(tryfirst=True)  # before they are spread over processes by their marks
@@ -23,6 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            # The first one waits for the session; an interrupted call into the JVM spoils the rest.
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
