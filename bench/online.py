@@ -46,29 +46,30 @@ def deliveries(running: Running, m: float) -> Iterator[Figure]:
 
 def dispatch(running: Running, platform: mqtt.Client, m: float) -> Iterator[Figure]:
     """Triggers which all name the vehicles online, from publish to the last acknowledgement."""
-    with fleet(running):
+    with fleet(running) as vehicles:
         trigger(platform, 0)
         wait_for(running, 0)  # they are all subscribed then
         before_s = cpu_s(running.pid)
         for number in range(1, TRIGGERS + 1):
             trigger(platform, number)
-        wait_for(running, TRIGGERS)
+        vehicles.wait(WAIT_S_MAX)  # they leave when they have everything
         used_us = (cpu_s(running.pid) - before_s) * 1e6 / (TRIGGERS * VEHICLES)
+    wait_for(running, TRIGGERS)
     yield Figure(f"dispatch to {VEHICLES:,} vehicles online, trigger and PUBACK", used_us, "us")
     yield Figure("the same, in M", used_us / m, "M", DISPATCH_TARGET)
 
 
 @contextlib.contextmanager
-def fleet(running: Running) -> Iterator[None]:
+def fleet(running: Running) -> Iterator[subprocess.Popen[bytes]]:
     command = [str(GENERATORS / "mqttload"), "--port", str(running.port), "--prefix", "vehicle"]
     command += ["-P", "0", "-S", str(VEHICLES), "--groups", str(VEHICLES), "--drain-only"]
     command += ["--filter", "agent/vehicle-s%d/proxy/request/+", "--qos", "1"]
-    command += ["--count", str(TRIGGERS + 2), "--drain-timeout", str(WAIT_S_MAX)]
+    command += ["--count", str(TRIGGERS + 1), "--drain-timeout", str(WAIT_S_MAX)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield
+        yield process
     finally:
-        process.terminate()
+        process.kill()
         process.wait()
 
 
