@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 
 from queuelake.broker.ecq.garbage import POLL_AFTER_MS
 from queuelake.ecq_settings import EcqConfig
+from queuelake.errors import StorageError
 from queuelake.settings import AclRule
 from queuelake.storage import api
 from queuelake.storage import ecq_tables as t
@@ -53,6 +56,23 @@ def test_a_row_which_cannot_be_read_stops_its_owner_only_and_is_tried_again() ->
     for _ in range(3):
         node.pass_time(POLL_AFTER_MS // 2)
     assert peers["bad"].payloads() == [b"v"]
+
+
+def test_owners_go_on_after_the_store_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> NoReturn:
+        raise StorageError("store cannot be read: no place for readers")
+
+    node = MailboxNode()
+    peers = subscribe_together(node)
+    mailboxes = node.broker.mailboxes._mailboxes
+    for reader in mailboxes.readers.values():
+        mailboxes.look(reader, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(node.store, "view", fail)
+        mailboxes.act(0)
+    for owner in OWNERS:
+        node.write(owner, "k", "v")
+    assert [peers[owner].payloads() for owner in OWNERS] == [[b"v"], [b"v"], [b"v"]]
 
 
 class Broken(dict[int, Record]):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queuelake.broker.auth.acl import Acl, vehicle_rules
-from queuelake.broker.fanout.trigger import TriggerError, read_trigger
+from queuelake.broker.fanout import trigger as trigger_module
+from queuelake.broker.fanout.trigger import Trigger, TriggerError, read_trigger
 from queuelake.protocol import reasons
 from queuelake.storage import api
 from queuelake.storage import sdv_tables as t
@@ -43,11 +47,21 @@ WRONG = [
 ]
 
 
+VIN_CHARACTERS = st.characters(codec="utf-8", exclude_characters="/+#\0")
+
+
+def read_vins(trigger: Trigger) -> list[str]:
+    vins: list[str] = []
+    while part := trigger.next_vins():
+        vins += part
+    return vins
+
+
 @pytest.mark.parametrize("payload", WRONG)
 def test_a_wrong_trigger_is_refused_as_a_whole(payload: bytes) -> None:
     """T7, S3."""
     with pytest.raises(TriggerError) as caught:
-        read_trigger(payload)
+        read_vins(read_trigger(payload))
     assert caught.value.reason_code == reasons.PAYLOAD_FORMAT_INVALID
 
 
@@ -55,8 +69,37 @@ def test_a_right_trigger_may_say_more_and_repeat_itself() -> None:
     """S6."""
     body = {"ids": ["b", "a", "b", "Ä" * 300], "request_id": "r", "data_id": "d/e", "more": {}}
     trigger = read_trigger(json.dumps(body).encode())
-    assert trigger.vins == ["b", "a", "Ä" * 300]
+    assert read_vins(trigger) == ["b", "a", "b", "Ä" * 300]
     assert (trigger.request_id, trigger.data_id) == ("r", "d/e")
+
+
+@given(
+    st.lists(st.text(VIN_CHARACTERS, min_size=1), max_size=30), st.integers(1, 40), st.booleans()
+)
+def test_a_trigger_read_in_parts_says_the_same(
+    vins: list[str], size: int, ascii_only: bool
+) -> None:
+    body = {"ids": vins, "request_id": "r", "data_id": "d"}
+    with mock.patch.object(trigger_module, "PART_BYTES", size):
+        read = read_trigger(json.dumps(body, ensure_ascii=ascii_only).encode())
+        assert read_vins(read) == vins
+
+
+def test_what_is_wrong_far_behind_is_refused_with_nothing_stored() -> None:
+    """S3."""
+    node = FanoutNode()
+    platform = node.platform()
+    vins = [f"V{number}" for number in range(5_000)] + ["a/b"]
+    platform.publish("$SDV-FANOUT/trigger", trigger_json(vins, "task_a_1", "d"), 1, 7)
+    platform.publish("other", b"", 1, 8)
+    node.work()
+    answers = platform.take_all()
+    assert [(one.packet_id, one.reason_code) for one in answers] == [(7, 0x99), (8, 0x10)]
+    assert "a/b" in answers[0].properties["reason_string"]
+    assert node.fanout.metrics.trigger_invalid == 1
+    assert (node.rows(), node.fanout.register.hidden) == (0, set())
+    node.trigger(["V0"], "task_a_1", "d")
+    assert node.pending("V0") == ["task_a_1"]
 
 
 def test_a_wrong_trigger_is_answered_with_the_reason() -> None:
@@ -86,6 +129,17 @@ def test_other_topics_below_are_refused() -> None:
     node = FanoutNode()
     for topic in ("data/", "data", "triggers", "trigger/x"):
         assert node.ask(topic, b"") >= 0x80
+
+
+@pytest.mark.parametrize("data_id", ["", "x" * 1025])
+def test_data_needs_an_id(data_id: str) -> None:
+    node = FanoutNode()
+    platform = node.platform()
+    platform.publish(f"$SDV-FANOUT/data/{data_id}", b"1", 1, 1)
+    node.work()
+    answer = platform.take()
+    assert answer.reason_code == reasons.TOPIC_NAME_INVALID
+    assert answer.properties["reason_string"].startswith("$SDV-FANOUT/data/: data_id ")
 
 
 def test_nobody_else_sees_what_platforms_publish() -> None:

@@ -19,8 +19,9 @@ from queuelake.broker.deadlines import Deadlines
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.farewell import last_word, on_disconnect, refuse
 from queuelake.broker.handshake import Handshake
-from queuelake.broker.inbound import PROMISES_NOTHING, on_ack, on_publish, refuse_unstored
+from queuelake.broker.inbound import on_ack, on_publish
 from queuelake.broker.metrics import DISCONNECT_NAMES, Metrics
+from queuelake.broker.refusing import PROMISES_NOTHING, refuse_unstored
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
 from queuelake.broker.subscribing import RetainedFeed, subscribe, unsubscribe

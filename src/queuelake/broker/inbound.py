@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from queuelake.broker.queues.publishing import publish
 from queuelake.broker.queues.target import Target
+from queuelake.broker.refusing import refused
 from queuelake.broker.session import PACKET_ID_MAX, Session
 from queuelake.broker.throttle import SERVICE
 from queuelake.broker.topic_service import LATER, TopicService
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
 
 DOLLAR: Final = 0x24
-# Among held answers: the next one only waits for its turn, and stays true when the commit fails.
-PROMISES_NOTHING: Final = b""
 
 _FULL: Final = (reasons.QUOTA_EXCEEDED, reasons.PACKET_TOO_LARGE)  # limits of a queue
 
@@ -63,7 +62,7 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         refusing = connection.delivery.service_for(topic) if topic[0] == DOLLAR else None
         if refusing is not None:
             refusing.refused(topic)
-        _answer_refused(connection, packet, reason)
+        _answerrefused(connection, packet, reason)
         return
     if target is not None or topic.startswith(QUEUE_PREFIX):
         _publish_to_queue(connection, packet, topic, session, target, now_ms)
@@ -170,6 +169,24 @@ def complete(connection: Connection) -> None:
     connection.process()
 
 
+def refuse_deferred(connection: Connection, reason: int, problem: str, closes: bool) -> None:
+    """What the deferred publish of this connection asked for is wrong."""
+    throttle = connection.throttle
+    packet = throttle.deferred
+    session = connection.session
+    if packet is None or session is None:
+        return  # it is gone
+    throttle.deferred = None
+    if closes:
+        connection.metrics.publish_refused += 1
+        connection.close(reason, problem)
+        return
+    connection.delivery.queues.problem = problem
+    _answer_queue(connection, packet, reason, session, False)
+    throttle.resume(SERVICE)
+    connection.process()
+
+
 def _confirm(
     connection: Connection, packet: Publish, session: Session, count: int, durable: bool
 ) -> None:
@@ -189,7 +206,7 @@ def _confirm(
         delivery = connection.delivery
         if count and delivery.refused == count and not delivery.stored and connection.version == V5:
             session.inbound.discard(packet_id)
-            _answer_refused(connection, packet, reasons.QUOTA_EXCEEDED)
+            _answerrefused(connection, packet, reasons.QUOTA_EXCEEDED)
             return
         connection.answer(head + PACKET_IDS[packet_id], durable)
     else:
@@ -228,14 +245,14 @@ def _refusal(
     return 0
 
 
-def _answer_refused(connection: Connection, packet: Publish, reason: int) -> None:
+def _answerrefused(connection: Connection, packet: Publish, reason: int) -> None:
     if packet.qos == 0:
         return
     kind = packets.PUBACK if packet.qos == 1 else packets.PUBREC
     if connection.version != V5:
         reason = 0  # 3.1.1 has no way to say it: acknowledge, do not deliver
     problem = _PROBLEMS.get(reason, "") if connection.request_problem else ""
-    connection.answer(_refused(connection, kind, packet.packet_id, reason, problem), False)
+    connection.answer(refused(connection, kind, packet.packet_id, reason, problem), False)
 
 
 def _answer_queue(
@@ -258,43 +275,7 @@ def _answer_queue(
     if packet.qos == 2 and reason < 0x80:
         session.inbound.add(packet.packet_id)
     problem = connection.delivery.queues.problem if connection.request_problem else ""
-    connection.answer(_refused(connection, kind, packet.packet_id, reason, problem), False)
-
-
-def _refused(connection: Connection, kind: int, packet_id: int, reason: int, problem: str) -> bytes:
-    words = encoder.ack(kind, packet_id, reason, problem)
-    return connection.told(words, encoder.ack(kind, packet_id, reason))
-
-
-def refuse_unstored(connection: Connection, answer: bytes) -> bool:
-    """The commit behind this answer failed: refuse the publish. False: it answers no publish."""
-    kind = answer[0] >> 4
-    if kind != packets.PUBACK and kind != packets.PUBREC:
-        return False
-    if connection.version == V5:
-        packet_id = answer[2] << 8 | answer[3]
-        problem = "the message could not be stored" if connection.request_problem else ""
-        reason = reasons.UNSPECIFIED_ERROR
-        connection.answer(_refused(connection, kind, packet_id, reason, problem), False)
-    return True
-
-
-def refuse_held(connection: Connection, session: Session, packet_id: int, problem: str) -> None:
-    """A publish whose answer waits for the group being collected was taken out of that group."""
-    name = PACKET_IDS[packet_id]
-    held = connection.held()
-    for at, answer in enumerate(held):
-        kind = answer[0] >> 4 if answer else 0
-        if answer[2:4] != name or (kind != packets.PUBACK and kind != packets.PUBREC):
-            continue
-        session.inbound.discard(packet_id)  # sent again, it is a new message
-        if connection.version != V5:
-            connection.close(reasons.UNSPECIFIED_ERROR, problem)
-            return
-        words = problem if connection.request_problem else ""
-        refusal = _refused(connection, kind, packet_id, reasons.UNSPECIFIED_ERROR, words)
-        held[at : at + 1] = [PROMISES_NOTHING, refusal]
-        return
+    connection.answer(refused(connection, kind, packet.packet_id, reason, problem), False)
 
 
 def _resolve_alias(connection: Connection, packet: Publish) -> bytes:

@@ -196,6 +196,10 @@ class ReadTransaction(Protocol):
         """How many rows a table has; costs the same however many they are."""
         ...
 
+    def first_from(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
+        """The entry with the least key above or equal to `key`; for one, cheaper than `scan`."""
+        ...
+
     def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
         """The entry with the greatest key below or equal to `key`."""
         ...

@@ -256,6 +256,7 @@ class LmdbTransaction:
     def __init__(self, transaction: lmdb.Transaction, tables: list[_Database]) -> None:
         self._transaction = transaction
         self._tables = tables
+        self._cursors: dict[int, lmdb.Cursor] = {}  # of `first_from`
 
     def get(self, table: int, key: bytes) -> bytes | None:
         return cast("bytes | None", self._transaction.get(key, db=self._tables[table]))
@@ -293,6 +294,12 @@ class LmdbTransaction:
 
     def count(self, table: int) -> int:
         return int(self._transaction.stat(self._tables[table])["entries"])
+
+    def first_from(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
+        cursor = self._cursors.get(table)
+        if cursor is None:
+            cursor = self._cursors[table] = self._transaction.cursor(db=self._tables[table])
+        return cast("tuple[bytes, bytes]", cursor.item()) if cursor.set_range(key) else None
 
     def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
         with self._transaction.cursor(db=self._tables[table]) as cursor:

@@ -77,6 +77,11 @@ class MemoryView:
     def count(self, table: int) -> int:
         return len(self._tables[table])
 
+    def first_from(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
+        keys = sorted(self._tables[table])
+        at = bisect_left(keys, key)
+        return (keys[at], self._tables[table][keys[at]]) if at < len(keys) else None
+
     def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
         keys = sorted(self._tables[table])
         at = bisect_right(keys, key)

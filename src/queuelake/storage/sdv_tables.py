@@ -11,6 +11,7 @@ these rows do not count, because nobody was told that they do.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, final
 
@@ -33,6 +34,12 @@ _TOTALS: Final = struct.Struct("<6Q")
 
 def digest(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=DIGEST_BYTES).digest()
+
+
+@lru_cache(maxsize=256)
+def data_key(data_id: str) -> bytes:
+    """The digest of a payload's name: the same few are asked for over and over."""
+    return digest(data_id)
 
 
 def time_key(ts_ms: int) -> bytes:

@@ -16,12 +16,13 @@ from queuelake.broker.ecq.counters import Counters
 from queuelake.broker.ecq.letters import bury
 from queuelake.broker.ecq.reader import Reader
 from queuelake.broker.ecq.writing import Write, Writes
-from queuelake.broker.inbound import refuse_held
 from queuelake.broker.participant import Participant
 from queuelake.broker.pipeline.write_log import WriteLog
+from queuelake.broker.refusing import refuse_held
 from queuelake.engine.kinds import ecq as m
 from queuelake.engine.machine import Command, Meta
 from queuelake.engine.policy.settings import Policy
+from queuelake.errors import StorageError
 from queuelake.storage import api
 from queuelake.storage import ecq_tables as t
 from queuelake.storage.api import Batch, Store
@@ -300,19 +301,24 @@ class Mailboxes(Participant):
         self._fetching = self._fetching[FETCHES_PER_TURN_MAX:]
         oldest_ms = self.oldest_ms(now_ms)
         found: list[tuple[Reader, m.Read]] = []
-        with self.store.view() as view:
-            for reader in fetching:
-                wanted = reader.wanted
-                if wanted is not None:  # it has not left meanwhile
-                    reader.wanted = None
-                    try:
-                        found.append((reader, reader.find(view, wanted, oldest_ms, now_ms)))
-                    except Exception:  # what is wrong with one must not stop the others
-                        self._give_up(reader)
-        for reader, read in found:
-            self._try(reader, read, now_ms)
         if self._fetching:
             self.runner.want_turn(self)
+        try:
+            with self.store.view() as view:
+                for reader in fetching:
+                    wanted = reader.wanted
+                    if wanted is not None:  # it has not left meanwhile
+                        reader.wanted = None
+                        try:
+                            found.append((reader, reader.find(view, wanted, oldest_ms, now_ms)))
+                        except Exception:  # what is wrong with one must not stop the others
+                            self._give_up(reader)
+        except StorageError:
+            for reader in fetching:
+                self._give_up(reader)
+            return
+        for reader, read in found:
+            self._try(reader, read, now_ms)
 
     def prepare(self) -> None:
         now_ms = self._clock.now_ms()

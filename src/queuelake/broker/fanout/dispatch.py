@@ -3,6 +3,8 @@
 A vehicle is awake while it is connected and something of it is in flight, or waits for a moment, or
 for data which is not there. All others are rows in the store and nothing else.
 
+What a machine fetches is looked for at the end of the turn, for all vehicles in one view.
+
 A message goes through the session of its vehicle, which sends it again when the vehicle comes back
 without having acknowledged it. So a vehicle which wakes asks its session first: what that has is in
 flight. The session's entry names the row: the mark `$SDV-FANOUT/{time}` and the request, which is
@@ -11,12 +13,14 @@ the last level of the topic.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.auth.filters import covers
 from queuelake.broker.clock import Clock, TimerWheel
 from queuelake.broker.delivery import Delivery
+from queuelake.broker.fanout.awake import Awake
 from queuelake.broker.fanout.burial import bury
 from queuelake.broker.fanout.metrics import FanoutMetrics
 from queuelake.broker.fanout.payloads import Payloads
@@ -27,39 +31,25 @@ from queuelake.engine.machine import Command, Effect, Meta
 from queuelake.protocol import reasons
 from queuelake.protocol.message import Message, encode_ids
 from queuelake.storage import sdv_tables as t
-from queuelake.storage.api import Store
+from queuelake.storage.api import ReadTransaction, Store
 from queuelake.storage.queue_rows import read_queue
 
 if TYPE_CHECKING:
     from queuelake.broker.participant import Participant
     from queuelake.broker.queues.registry import Queues
 
+log = logging.getLogger("queuelake.fanout")
+
 MARK: Final = b"$SDV-FANOUT/"
 FRAME_BYTES: Final = 16  # more than a PUBLISH has besides topic, body and identifiers
-ROWS_PER_READ: Final = 100
+FETCHES_PER_TURN_MAX: Final = 200
 ROWS_PER_ATTEMPT_MAX: Final = 10_000
 HELD_BYTES_PER_READ: Final = 256 * 1024
 
 
 @final
-class Awake:
-    """A vehicle, and what its machine need not know."""
-
-    __slots__ = ("awaits", "digest", "goes_back", "searched", "vehicle", "vin")
-
-    def __init__(self, vin: str, policy: f.FanoutPolicy) -> None:
-        self.vin: str = vin
-        self.digest: bytes = t.digest(vin)
-        self.vehicle: f.Vehicle = f.Vehicle(policy)
-        self.searched: bool = False  # whether its session was asked
-        self.awaits: set[bytes] = set()  # data of rows which were passed over
-        # Some of it has come, or nobody has looked from the start since the vehicle woke.
-        self.goes_back: bool = True
-
-
-@final
 class Dispatcher:
-    """All of them."""
+    """All vehicles which are awake."""
 
     __slots__ = (
         "_before",
@@ -67,6 +57,7 @@ class Dispatcher:
         "_by_client",
         "_clock",
         "_delivery",
+        "_fetching",
         "_metrics",
         "_missing",
         "_offered",
@@ -110,6 +101,7 @@ class Dispatcher:
         self._want: Callable[[str, int], None] = want
         self._before: bytes = b""  # the VIN, in a topic
         self._behind: bytes = b""
+        self._fetching: list[Awake] = []  # those which want something
         self._missing: dict[bytes, set[str]] = {}  # data -> vehicles which wait for it
         self._offered: list[str] = []  # vehicles, with the group being collected
         self._sealed: list[str] = []  # with the one being committed
@@ -198,8 +190,9 @@ class Dispatcher:
 
     def _forget_if_idle(self, awake: Awake, session: Session) -> None:
         # One whose session was searched stays while that has anything: it need not be again.
-        if awake.vehicle.is_idle() and not awake.awaits and session.unsettled == 0:
-            self.awake.pop(awake.vin, None)
+        if awake.vehicle.is_idle() and awake.wanted is None:
+            if not awake.awaits and session.unsettled == 0:
+                self.awake.pop(awake.vin, None)
 
     def _apply(self, awake: Awake, session: Session, command: Command, now_ms: int) -> None:
         meta = Meta(0, now_ms)
@@ -210,7 +203,7 @@ class Dispatcher:
             effect = effects[at]
             at += 1
             if isinstance(effect, f.Fetch):
-                effects.extend(vehicle.apply(meta, self._next(awake, session, effect, now_ms)))
+                self._fetch_later(awake, effect)
             elif isinstance(effect, f.Send):
                 effects.extend(self._send(awake, session, effect, meta))
             elif isinstance(effect, f.Settle):
@@ -223,6 +216,46 @@ class Dispatcher:
                 self._wake_at(awake.vin, effect.due_ms)
             elif isinstance(effect, f.Disconnect):
                 self._disconnect(session)
+
+    def _fetch_later(self, awake: Awake, fetch: f.Fetch) -> None:
+        wanted = awake.wanted
+        if wanted is None:
+            awake.wanted = fetch
+            self._fetching.append(awake)
+            self._delivery.runner.want_turn(self._participant)
+        elif fetch.after < wanted.after:
+            awake.wanted = fetch
+
+    def fetch(self, now_ms: int) -> None:
+        """Look for what is wanted, some of it in a turn."""
+        fetching = self._fetching[:FETCHES_PER_TURN_MAX]
+        if not fetching:
+            return
+        self._fetching = self._fetching[FETCHES_PER_TURN_MAX:]
+        if self._fetching:
+            self._delivery.runner.want_turn(self._participant)
+        try:
+            with self._store.view() as view:
+                for awake in fetching:
+                    self._fetch(view, awake, now_ms)
+        finally:
+            for awake in fetching:
+                if awake.wanted is not None:  # the store could not be read
+                    self.left(awake.vin)
+
+    def _fetch(self, view: ReadTransaction, awake: Awake, now_ms: int) -> None:
+        wanted = awake.wanted
+        awake.wanted = None
+        session = self._by_client.get(awake.vin)
+        if wanted is None or session is None or self.awake.get(awake.vin) is not awake:
+            return  # it has left
+        try:
+            self._apply(awake, session, self._next(view, awake, session, wanted, now_ms), now_ms)
+        except Exception:  # it starts anew with its next sign of life; others go on
+            log.exception("vehicle %r", awake.vin)
+            self.left(awake.vin)
+        else:
+            self._forget_if_idle(awake, session)
 
     def _wake_at(self, vin: str, due_ms: int) -> None:
         self._timers.arm(due_ms, lambda _: self._want(vin, f.HEARTBEAT))
@@ -238,7 +271,17 @@ class Dispatcher:
             self._metrics.settled(row, outcome, now_ms)
             self._delivery.runner.take_part(self._participant)
 
-    def _next(self, awake: Awake, session: Session, effect: f.Fetch, now_ms: int) -> f.Offer:
+    def expire(self, row: f.Row, now_ms: int) -> None:
+        """A row is too old. A vehicle may have it in flight and never answer: it stays in flight
+        then, as one which is gone."""
+        flying = self.in_flight(row.vin)
+        if flying is not None and flying.key == row.key:
+            row = flying
+        self.settle(row, f.EXPIRED, now_ms)
+
+    def _next(
+        self, view: ReadTransaction, awake: Awake, session: Session, effect: f.Fetch, now_ms: int
+    ) -> f.Offer:
         """The first row which is not too old and whose data is there."""
         if not awake.searched:
             awake.searched = True
@@ -248,31 +291,27 @@ class Dispatcher:
         too_old_ms = now_ms - self.retention_ms
         after = effect.after if not awake.goes_back else b""
         awake.goes_back = False
-        limit, looked = 1, 0
-        while looked < ROWS_PER_ATTEMPT_MAX:
-            rows = self._register.rows_after(awake.digest, after, limit)
-            for row in rows:
-                if row.ts_ms <= too_old_ms:
-                    self.settle(row, f.EXPIRED, now_ms)
-                    continue
-                data = t.digest(row.data_id)
-                if self._payloads.is_stored(data):
-                    return f.Offer(row, effect.cause, False)
-                self._metrics.missing_data += 1
-                self._missing.setdefault(data, set()).add(awake.vin)
-                awake.awaits.add(data)
-            if len(rows) < limit:
+        for _ in range(ROWS_PER_ATTEMPT_MAX):
+            row = self._register.next_row(view, awake.digest, after)
+            if row is None:
                 break
-            after = rows[-1].key
-            looked += len(rows)
-            limit = ROWS_PER_READ
+            after = row.key
+            if row.ts_ms <= too_old_ms:
+                self.settle(row, f.EXPIRED, now_ms)
+                continue
+            data = t.data_key(row.data_id)
+            if self._payloads.is_stored(data):
+                return f.Offer(row, effect.cause, False)
+            self._metrics.missing_data += 1
+            self._missing.setdefault(data, set()).add(awake.vin)
+            awake.awaits.add(data)
         return f.Offer(None, effect.cause, False)
 
     def _send(self, awake: Awake, session: Session, effect: f.Send, meta: Meta) -> list[Effect]:
         row = effect.row
         vehicle = awake.vehicle
         subscription = self.subscription(session)
-        body = self._payloads.body(t.digest(row.data_id))
+        body = self._payloads.body(t.data_key(row.data_id))
         if subscription is None or body is None:
             return vehicle.apply(meta, f.NotTaken())
         number = subscription.subscription_id
@@ -334,10 +373,10 @@ class Dispatcher:
         """The row a message was made from; one of size 0 when that is gone."""
         ts_ms = int(mark[len(MARK) :])
         request_id = topic.rpartition(b"/")[2].decode()
-        key = t.row_key(awake.digest, ts_ms, t.digest(request_id))
         flying = awake.vehicle.in_flight
-        if flying is not None and flying.key == key:
+        if flying is not None and flying.ts_ms == ts_ms and flying.request_id == request_id:
             return flying
+        key = t.row_key(awake.digest, ts_ms, t.digest(request_id))
         row = self._register.row(key)
         return row if row is not None else f.Row(key, ts_ms, awake.vin, request_id, "", 0)
 

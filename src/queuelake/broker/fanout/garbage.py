@@ -1,7 +1,7 @@
 """Garbage collection of fan-out: rows, then data, then requests which are older than the retention.
 
-A run looks at every record once, in slices with a pause between them: ten thousand a second, which
-nobody notices. It also deletes the rows of triggers which were never completed.
+A run looks at every record once, in small slices with a pause between them: ten thousand a second
+at most, which nobody notices. It also deletes the rows of triggers which were never completed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.interval import Interval
-from queuelake.engine.kinds.fanout import EXPIRED
 from queuelake.storage import api
 from queuelake.storage import sdv_tables as t
 
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queuelake.fanout")
 
-RECORDS_PER_SLICE: Final = 1_000
-PAUSE_S: Final = 0.1
+RECORDS_PER_SLICE: Final = 100
+PAUSE_S: Final = 0.01
 FIRST_RUN_MS_MAX: Final = 30 * 60_000
 _LAST: Final = b"\xff" * 64
 
@@ -92,14 +91,12 @@ class Garbage:
                 ts_ms = t.row_time(key)
                 if ts_ms in nobodys:
                     register.forget_hidden(key)
+                    self._fanout.runner.take_part(self._fanout)
                 elif ts_ms > too_old_ms:
                     oldest_ms = min(oldest_ms, ts_ms)
                 elif register.counts(key):
                     row = t.read_row(key, value)
-                    # What is on its way is done with, one way or the other, when it arrives.
-                    if not self._fanout.dispatcher.is_in_flight(row):
-                        self._fanout.dispatcher.settle(row, EXPIRED, now_ms)
-            self._fanout.runner.take_part(self._fanout)
+                    self._fanout.dispatcher.expire(row, now_ms)
             yield
         self._oldest_ms = oldest_ms
         for ts_ms in nobodys:
@@ -117,7 +114,7 @@ class Garbage:
                     continue
                 if not fanout.config.keep_referenced or not fanout.register.references(key):
                     fanout.payloads.remove(key, meta)
-            fanout.runner.take_part(fanout)
+                    fanout.runner.take_part(fanout)
             yield
 
     def _requests(self, too_old_ms: int) -> Iterator[None]:
@@ -128,7 +125,7 @@ class Garbage:
                     progress = register.progress(key)
                     if progress and progress.changed_ms <= too_old_ms and not progress.pending:
                         register.forget_progress(key)
-            self._fanout.runner.take_part(self._fanout)
+                        self._fanout.runner.take_part(self._fanout)
             yield
 
     def _slices(self, table: int) -> Iterator[list[tuple[bytes, bytes]]]:

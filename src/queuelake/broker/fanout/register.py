@@ -16,7 +16,7 @@ from typing import Final, final
 from queuelake.engine.kinds.fanout import Row
 from queuelake.storage import api
 from queuelake.storage import sdv_tables as t
-from queuelake.storage.api import Batch, Store
+from queuelake.storage.api import Batch, ReadTransaction, Store
 
 COUNTS_KEPT_MAX: Final = 1_000
 _LAST: Final = b"\xff" * 24
@@ -86,6 +86,17 @@ class Register:
 
     # Rows
 
+    def next_row(self, view: ReadTransaction, vehicle: bytes, after: bytes) -> Row | None:
+        """The next row of a vehicle behind a key, or its first one."""
+        start = after + b"\0" if after else vehicle
+        while True:
+            found = view.first_from(api.SDV_IDS, start)
+            if found is None or not found[0].startswith(vehicle):
+                return None
+            if self.counts(found[0]):
+                return t.read_row(found[0], found[1])
+            start = found[0] + b"\0"
+
     def rows_after(self, vehicle: bytes, after: bytes, limit: int) -> list[Row]:
         """The next rows of a vehicle behind a key, or the first ones."""
         found: list[Row] = []
@@ -119,10 +130,14 @@ class Register:
         return not self.hidden or t.row_time(key) not in self.hidden
 
     def remove(self, row: Row, outcome: int, now_ms: int) -> bool:
-        """A row which waits has come to its end. False: it has before."""
-        if self.row(row.key) is None:
+        """A row which waits has come to its end. False: it has before.
+
+        The row was read just now, or is in flight: nobody else removes it then.
+        """
+        if row.size == 0 or not self.counts(row.key):
             return False
         self._remove(row, outcome, now_ms)
+        row.size = 0  # whoever still has it in flight knows by this
         return True
 
     def _remove(self, row: Row, outcome: int, now_ms: int) -> None:
@@ -134,7 +149,7 @@ class Register:
             progress.outcomes[outcome] += 1
             progress.changed_ms = max(progress.changed_ms, now_ms)
             self._progress_dirty.add(request)
-        self._refer(t.digest(row.data_id), -1)
+        self._refer(t.data_key(row.data_id), -1)
         self.totals.pending -= 1
         self.totals.index_bytes -= row.size
 

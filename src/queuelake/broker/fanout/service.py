@@ -26,7 +26,8 @@ from queuelake.broker.fanout.metrics import FanoutMetrics
 from queuelake.broker.fanout.payloads import Payloads
 from queuelake.broker.fanout.register import Register
 from queuelake.broker.fanout.storing import APPEND, IGNORE, REPLACE, Storing
-from queuelake.broker.fanout.trigger import check_data_id, read_trigger
+from queuelake.broker.fanout.trigger import data_id_problem, read_trigger
+from queuelake.broker.inbound import refuse_deferred
 from queuelake.broker.participant import Participant
 from queuelake.broker.pipeline.log_cleaning import LogCleaning
 from queuelake.broker.pipeline.write_log import WriteLog
@@ -146,6 +147,7 @@ class Fanout(TopicService, Participant):
             self.dispatcher,
             self.metrics,
             self.want,
+            self._refuse,
         )
         self.garbage: Garbage = Garbage(self)
         self.cleaning: LogCleaning = LogCleaning(
@@ -209,13 +211,24 @@ class Fanout(TopicService, Participant):
         except RefusedError as error:
             self.problem = str(error)
             self.metrics.trigger_invalid += 1 if message.topic == TRIGGER else 0
-            # 3.1.1 cannot be told why.
-            old = session is not None and session.version != V5
-            self.closes = old or self.config.on_invalid == "disconnect"
+            self.closes = self._closes(session)
             return error.reason_code
 
+    def _closes(self, session: Session | None) -> bool:
+        """Whether who publishes what is wrong is disconnected; 3.1.1 cannot be told why."""
+        old = session is not None and session.version != V5
+        return old or self.config.on_invalid == "disconnect"
+
+    def _refuse(self, connection: Connection | None, error: RefusedError) -> None:
+        """A trigger turned out to be wrong while it was read."""
+        self.metrics.trigger_invalid += 1
+        if connection is not None:
+            closes = self._closes(connection.session)
+            refuse_deferred(connection, error.reason_code, str(error), closes)
+
     def _store_data(self, data_id: str, message: Message) -> None:
-        check_data_id(data_id)
+        if problem := data_id_problem(data_id):
+            raise RefusedError.because(reasons.TOPIC_NAME_INVALID, f"{DATA.decode()}: {problem}")
         payload = message.payload()
         if self.config.verify_sha1 and hashlib.sha1(payload).hexdigest() != data_id.lower():
             problem = f"the SHA-1 of these {len(payload)} bytes is not {data_id[:64]!r}"
@@ -261,6 +274,7 @@ class Fanout(TopicService, Participant):
                 self.dispatcher.left(vin)
         if wanted:
             self.runner.want_turn(self)
+        self.dispatcher.fetch(now_ms)
 
     def prepare(self) -> None:
         """Everything is decided as it comes."""

@@ -1,9 +1,10 @@
 """Triggers become rows, a slice in each commit, so that nobody else waits for a hundred thousand.
 
-One trigger is stored after the other. Its rows are seen when the last slice is durable, all at
-once. What a policy drops for them is dropped after that: whatever happens on the way, a vehicle has
-the older row or the newer, or for a moment both. Then the publisher is answered, and vehicles which
-are connected are looked for, again in slices.
+One trigger is stored after the other. First all of it is read, so that nothing is stored of one
+which is wrong. Its rows are seen when the last slice is durable, all at once. What a policy drops
+for them is dropped after that: whatever happens on the way, a vehicle has the older row or the
+newer, or for a moment both. Then the publisher is answered, and vehicles which are connected are
+looked for, again in slices.
 
 When the commit of a slice fails the trigger is given up and its publisher disconnected. Slices
 which are durable by then stay hidden, and garbage collection deletes them.
@@ -25,6 +26,7 @@ from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
 from queuelake.engine.kinds.fanout import BATCH, DROPPED, Row
+from queuelake.errors import RefusedError
 from queuelake.protocol import reasons
 from queuelake.storage import api
 from queuelake.storage import sdv_tables as t
@@ -34,16 +36,15 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
     from queuelake.broker.participant import Participant
 
-ROWS_PER_SLICE: Final = 500
-SORTED_PER_SLICE: Final = 2_000
-VEHICLES_PER_SLICE: Final = 5_000
-DROPS_PER_SLICE: Final = 500
+ROWS_PER_SLICE: Final = 1_000
+ROWS_PER_SLICE_SHARED: Final = 125  # while others wait for commits, too
+PARTS_PER_SLICE: Final = 4  # of a trigger; vehicles are called
 ALL: Final = 1_000_000  # rows of one vehicle
 
 BUCKETS: Final = 256
 
 # What is done with a trigger, in this order.
-SORTING: Final = -1
+READING: Final = -1
 PUTTING: Final = 0
 DROPPING: Final = 1
 CALLING: Final = 2
@@ -63,38 +64,44 @@ class Job:
         "connection",
         "count",
         "data_id",
-        "gave_way_at",
+        "gave_way",
         "group",
         "is_giving_way",
         "is_last",
+        "is_shared",
+        "line",
+        "parts",
         "request",
         "request_id",
         "size",
         "slices",
         "stage",
+        "trigger",
         "ts_ms",
-        "vins",
     )
 
     def __init__(self, trigger: Trigger, ts_ms: int, connection: Connection | None) -> None:
-        self.vins: list[str] = trigger.vins
+        self.trigger: Trigger = trigger
+        self.parts: list[list[str]] = []  # the vehicles it names, as they were read
         self.request_id: str = trigger.request_id
         self.data_id: str = trigger.data_id
         self.request: bytes = t.digest(trigger.request_id)
         self.ts_ms: int = ts_ms
         self.connection: Connection | None = connection
-        self.at: int = 0  # how many vehicles, or buckets, are done with in this stage
+        self.at: int = 0  # how many parts, or buckets, are done with in this stage
         self.group: int = 0  # the commit which has a slice of it now; 0: none
         self.slices: int = 0  # which are durable
         self.count: int = 0  # rows
         self.size: int = 0
         self.is_last: bool = False  # no slice is left to be put
         self.is_giving_way: bool = False
-        self.gave_way_at: int = -1  # so it does once for each slice
-        self.stage: int = SORTING
-        # Hash and name of each vehicle, by the first byte of the hash: what is put together lies
+        self.gave_way: bool = False  # for the next slice, which it does once
+        self.is_shared: bool = False  # others had to wait for a commit since the last slice
+        self.stage: int = READING
+        # Name of each vehicle by its hash, by the first byte of that: what is put together lies
         # together in the store, which has fewer pages to write for it.
-        self.buckets: list[list[tuple[bytes, bytes]]] = [[] for _ in range(BUCKETS)]
+        self.buckets: list[dict[bytes, bytes]] = [{} for _ in range(BUCKETS)]
+        self.line: list[tuple[bytes, bytes]] = []  # the next of them, in order
 
 
 @final
@@ -109,6 +116,7 @@ class Storing:
         "_log",
         "_metrics",
         "_participant",
+        "_refuse",
         "_register",
         "_runner",
         "_want",
@@ -127,6 +135,7 @@ class Storing:
         dispatcher: Dispatcher,
         metrics: FanoutMetrics,
         want: Callable[[str, int], None],
+        refuse: Callable[[Connection | None, RefusedError], None],
     ) -> None:
         self._participant: Participant = participant
         self._by_client: dict[str, Session] = by_client
@@ -136,6 +145,7 @@ class Storing:
         self._dispatcher: Dispatcher = dispatcher
         self._metrics: FanoutMetrics = metrics
         self._want: Callable[[str, int], None] = want
+        self._refuse: Callable[[Connection | None, RefusedError], None] = refuse
         self._line: deque[Job] = deque()
         self._job: Job | None = None
         self.rows_per_slice: int = ROWS_PER_SLICE
@@ -168,12 +178,14 @@ class Storing:
         job = self._job
         if job is None:
             return
+        if self._runner.group.answers:
+            job.is_shared = True
         if job.stage == PUTTING:
             if not job.is_last and job.group == 0 and not self._gives_way(job):
                 self._put_slice(job)
             return
-        if job.stage == SORTING:
-            self._sort(job)
+        if job.stage == READING:
+            self._read(job)
         elif job.stage == DROPPING:
             self._drop(job, now_ms)
         else:
@@ -183,9 +195,8 @@ class Storing:
 
     def _gives_way(self, job: Job) -> bool:
         """Others who wait for an answer get a commit of their own between two slices."""
-        if not job.is_giving_way and job.gave_way_at != job.at and self._runner.group.answers:
-            job.is_giving_way = True
-            job.gave_way_at = job.at
+        if not job.gave_way and self._runner.group.answers:
+            job.is_giving_way = job.gave_way = True
             self._runner.after_durable(lambda: self._go_on(job))
         return job.is_giving_way
 
@@ -193,51 +204,65 @@ class Storing:
         job.is_giving_way = False
         self._runner.want_turn(self._participant)
 
-    def _sort(self, job: Job) -> None:
+    def _read(self, job: Job) -> None:
+        try:
+            vins = job.trigger.next_vins()
+        except RefusedError as error:
+            self._job = None
+            self._register.hidden.discard(job.ts_ms)
+            self._refuse(job.connection, error)
+            return
+        if not vins:
+            job.stage = PUTTING
+            return
+        job.parts.append(vins)
         buckets = job.buckets
-        for vin in job.vins[job.at : job.at + SORTED_PER_SLICE]:
+        for vin in vins:
             name = vin.encode()
             vehicle: bytes = blake2b(name, digest_size=t.DIGEST_BYTES).digest()
-            buckets[vehicle[0]].append((vehicle, name))
-        job.at += SORTED_PER_SLICE
-        if job.at >= len(job.vins):
-            job.at = 0
-            job.stage = PUTTING
+            buckets[vehicle[0]][vehicle] = name
 
     def _put_slice(self, job: Job) -> None:
-        vehicles: list[tuple[bytes, bytes]] = []
-        while job.at < BUCKETS and len(vehicles) < self.rows_per_slice:
-            vehicles.extend(job.buckets[job.at])
-            job.buckets[job.at] = []
-            job.at += 1
         ignores = self.same_request == IGNORE
         head = t.row_value_head(job.request_id, job.data_id)
         stamp = t.time_key(job.ts_ms) + job.request
-        rows: list[tuple[bytes, bytes]] = []
-        size = 0
-        for vehicle, name in vehicles:
+        rows = self._runner.group.batch.tables[api.SDV_IDS]
+        count = size = 0
+        for vehicle, name in self._next_vehicles(job):
             if ignores and self._register.has_request(vehicle, job.request):
                 continue
-            rows.append((vehicle + stamp, head + name))
-            size += len(name)
-        size += len(rows) * (t.ROW_KEY_BYTES + len(head))
-        rows.sort()
-        for key, _ in rows:
+            key = vehicle + stamp
+            rows[key] = head + name
             self._log.add(key)
-        group = self._runner.group
-        group.batch.tables[api.SDV_IDS].update(rows)
-        group.bytes += size
-        job.count += len(rows)
+            count += 1
+            size += len(name)
+        size += count * (t.ROW_KEY_BYTES + len(head))
+        self._runner.group.bytes += size
+        job.count += count
         job.size += size
         job.group = self._runner.number
+        job.gave_way = job.is_shared = False
         self._mark(job)
         self._runner.take_part(self._participant)
+
+    def _next_vehicles(self, job: Job) -> list[tuple[bytes, bytes]]:
+        """As many as are put at once: fewer while others wait for commits."""
+        limit = self.rows_per_slice
+        if job.is_shared:
+            limit = min(limit, ROWS_PER_SLICE_SHARED)
+        line = job.line
+        while job.at < BUCKETS and len(line) < limit:
+            line += sorted(job.buckets[job.at].items())
+            job.buckets[job.at] = {}
+            job.at += 1
+        job.line = line[limit:]
+        return line[:limit]
 
     def _mark(self, job: Job) -> None:
         """Say in the store whether more is to come."""
         batch = self._runner.group.batch
         key = t.time_key(job.ts_ms)
-        if any(job.buckets[job.at :]):
+        if job.line or any(job.buckets[job.at :]):
             if job.slices == 0:
                 batch.put(api.SDV_TRIGGERS, key, open_trigger(self._log.state))
             return
@@ -251,15 +276,13 @@ class Storing:
 
     def _drop(self, job: Job, now_ms: int) -> None:
         """What has to go for the new rows."""
-        vins = job.vins[job.at : job.at + DROPS_PER_SLICE]
-        if self.same_request == REPLACE or self.pending_max:
-            for vin in vins:
+        if job.at < len(job.parts) and (self.same_request == REPLACE or self.pending_max):
+            for vin in job.parts[job.at]:
                 for row in self._surplus(job, self._register.rows_after(t.digest(vin), b"", ALL)):
                     if not self._dispatcher.is_in_flight(row):
                         self._dispatcher.settle(row, DROPPED, now_ms)
-            job.at += len(vins)
-            if job.at < len(job.vins):
-                return
+            job.at += 1
+            return
         job.at = 0
         job.stage = CALLING
         connection = job.connection
@@ -290,12 +313,15 @@ class Storing:
 
     def _call(self, job: Job) -> None:
         """Vehicles which are connected get what they can."""
-        for vin in job.vins[job.at : job.at + VEHICLES_PER_SLICE]:
-            session = self._by_client.get(vin)
-            if session is not None and session.connection is not None:
-                self._want(vin, BATCH)
-        job.at += VEHICLES_PER_SLICE
-        if job.at >= len(job.vins):
+        for vins in job.parts[job.at : job.at + PARTS_PER_SLICE]:
+            for vin in vins:
+                session = self._by_client.get(vin)
+                if session is not None and session.connection is not None:
+                    self._want(vin, BATCH)
+        for at in range(job.at, min(job.at + PARTS_PER_SLICE, len(job.parts))):
+            job.parts[at] = []  # it takes a while to forget them all
+        job.at += PARTS_PER_SLICE
+        if job.at >= len(job.parts):
             self._job = None
 
     # Commits

@@ -226,8 +226,8 @@ class Vehicle:
 
     def _take(self, meta: Meta, command: Offer, effects: list[Effect]) -> None:
         row = command.row
-        if row is None:
-            return
+        if row is None or meta.now_ms < self.retry_ms:
+            return  # an answer which came while the host looked makes it wait
         assert self.in_flight is None
         self.in_flight = row
         self.sent_ms = meta.now_ms
