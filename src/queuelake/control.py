@@ -27,6 +27,7 @@ from msgspec import Meta, Struct, field
 
 from queuelake.control_ecq import EcqFigures
 from queuelake.control_mq import MqFigures
+from queuelake.control_pipeline import ArchiveFigures
 from queuelake.control_queues import QueueMetrics
 from queuelake.control_sdv import SdvFigures
 from queuelake.errors import AnswerError, BrokerDownError, FrameError
@@ -170,6 +171,7 @@ class MetricsSnapshot(Struct, frozen=True):
     mq: Annotated[MqFigures, Meta(description="message queues")] = MqFigures()
     ecq: Annotated[EcqFigures, Meta(description="device mailboxes")] = EcqFigures()
     sdv: Annotated[SdvFigures, Meta(description="vehicle fan-out")] = SdvFigures()
+    archive: ArchiveFigures = ArchiveFigures()
 
 
 class AdminStart(Struct, frozen=True):

@@ -21,6 +21,7 @@ BATCH: Final = "batch"  # job, batch -> flight.Committed or null: what is known 
 LAKE_LEASE: Final = "lake_lease"  # flight.LeaseAsked -> flight.Lease
 LAKE_RELEASE: Final = "lake_release"  # flight.Lease -> null
 LAKE_ARCHIVED: Final = "lake_archived"  # flight.ArchivedTold -> null
+JOB_START: Final = "job_start"  # flight.JobTold -> flight.JobTold: somebody starts a job
 JOB_TOLD: Final = "job_told"  # flight.JobTold -> flight.JobAnswer
 JOBS: Final = "jobs"  # limit, cursor -> JobPage
 JOB: Final = "job"  # id -> flight.JobTold

@@ -18,7 +18,14 @@ from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from queuelake import control_admin, control_ecq, control_mq, control_queues, control_sdv
+from queuelake import (
+    control_admin,
+    control_ecq,
+    control_mq,
+    control_pipeline,
+    control_queues,
+    control_sdv,
+)
 from queuelake.control import Request
 from queuelake.control_audit import ENTRIES_PER_PAGE_MAX, AuditEntry, AuditPage
 from queuelake.errors import RefusedError
@@ -63,6 +70,8 @@ CHANGES: Final = {
     control_ecq.ECQ_REWIND: Change("owner"),
     control_ecq.ECQ_GC: Change(),
     control_ecq.ECQ_CONFIGURE: Change("", control_ecq.ECQ_CONFIG),
+    control_pipeline.JOB_START: Change("id"),
+    control_pipeline.JOB_CANCEL: Change("id", control_pipeline.JOB),
     control_sdv.SDV_CANCEL: Change("request_id"),
     control_sdv.SDV_GC: Change(),
     control_sdv.SDV_CONFIGURE: Change("", control_sdv.SDV_CONFIG),

@@ -16,6 +16,9 @@ from queuelake.broker.ecq_operations import EcqOperations
 from queuelake.broker.fanout_operations import FanoutOperations
 from queuelake.broker.letter_operations import LetterOperations
 from queuelake.broker.message_queue_operations import MessageQueueOperations
+from queuelake.broker.pipeline.jobs import Jobs
+from queuelake.broker.pipeline.lease import Leases
+from queuelake.broker.pipeline.operations import PipelineOperations
 from queuelake.broker.queue_census import QueueCensus
 from queuelake.broker.queue_operations import Operation, QueueOperations
 from queuelake.broker.session import Session
@@ -56,6 +59,13 @@ class Operations:
         self._fanout_operations = FanoutOperations(broker.fanout, self._queue_operations.durable)
         self._admin_operations = AdminOperations(broker, self._queue_operations.durable)
         self._letter_operations = LetterOperations(broker.queues, self._queue_operations.durable)
+        self._pipeline_operations = PipelineOperations(
+            broker.store,
+            broker.queues.archive,
+            Leases(broker.store, broker.runner, broker.clock),
+            Jobs(broker.store, broker.runner, broker.clock),
+            self._queue_operations.durable,
+        )
         self._census = QueueCensus(broker.queues)
         self.started = {name: asyncio.Event() for name in child_restarts}
 
@@ -75,6 +85,7 @@ class Operations:
             **self._fanout_operations.table(),
             **self._ecq_operations.table(),
             **self._broker.staging.table(),
+            **self._pipeline_operations.table(),
         }
 
     def child_started(self, args: dict[str, object]) -> bool:
@@ -143,6 +154,7 @@ class Operations:
             mq=self._mq_operations.figures(),
             ecq=self._ecq_operations.figures(),
             sdv=self._fanout_operations.figures(),
+            archive=self._pipeline_operations.figures(),
         )
 
     def _alerts(self) -> dict[str, int]:

@@ -20,6 +20,7 @@ from queuelake.storage import api
 from queuelake.storage import queue_tables as t
 from queuelake.storage.archive_tables import Archived, with_lost
 from queuelake.storage.chunk import chunk_range, chunk_times
+from queuelake.storage.stage_tables import is_pointer, read_pointer, stored_bytes
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
@@ -154,8 +155,11 @@ class Holding:
         shard = self.shards[number]
         counted = max(shard.counted, shard.floor())
         if not shard.behind and known and known[0][0] <= counted + 1:
-            for _, last, size in known:
+            for first, last, size in known:
                 if last > upto:
+                    return
+                if first > max(shard.counted, shard.floor()) + 1:
+                    shard.behind = True  # staged chunks lie between, of which the queue knows less
                     return
                 if last > shard.counted:
                     self._grown(shard.add(last, size, now_ms))
@@ -180,7 +184,7 @@ class Holding:
         known = host.tails[number].chunks
         stop = known[0][0] if known else FOREVER
         runner = host.queues.runner
-        found: list[tuple[int, int, int, int]] = []  # first, last, bytes, time
+        found: list[tuple[int, int, int]] = []  # last sequence, bytes, time
         with host.queues.store.view() as view:
             start = t.chunk_key(host.id, number, shard.counted + 1)
             end = t.partition_key(host.id, number) + b"\xff" * t.KEY_BYTES_MAX
@@ -189,13 +193,18 @@ class Holding:
                     first, last = chunk_range(value)
                     if last > upto or first >= stop or len(found) == CHUNKS_PER_SLICE:
                         break
-                    found.append((first, last, 0, chunk_times(value)[0]))
-                first, last, size, ts_ms = found[-1]
-                found[-1] = (first, last, size + len(value), ts_ms)
-        for _, last, size, ts_ms in found:
+                    found.append((last, 0, _time_of(value)))
+                last, size, ts_ms = found[-1]
+                found[-1] = (last, size + stored_bytes(value), ts_ms)
+        for last, size, ts_ms in found:
             self._grown(shard.add(last, size, ts_ms))
         if len(found) < CHUNKS_PER_SLICE:
             shard.behind = False
             # What is on its way to the store is looked for again.
             shard.looked = shard.counted if runner.has_work() else upto
         return RECORDS_PER_CHUNK * (len(found) + 1)
+
+
+def _time_of(value: bytes) -> int:
+    """When the first message of a chunk came."""
+    return read_pointer(value).ts_ms if is_pointer(value) else chunk_times(value)[0]
