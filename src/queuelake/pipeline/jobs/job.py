@@ -79,9 +79,14 @@ class Place:
 
 
 class JobContext:
-    """What a job gets: its id, its progress, and connections which are made when first used."""
+    """What a job gets: its id, its progress, and connections which are made when first used.
 
-    def __init__(self, kind: str, place: Place, job_id: str = "") -> None:
+    A session of Spark which is handed in is used, and left open.
+    """
+
+    def __init__(
+        self, kind: str, place: Place, job_id: str = "", spark: SparkSession | None = None
+    ) -> None:
         if len(job_id) > JOB_CHARACTERS_MAX:
             raise RefusedError(f"job id has {len(job_id)} characters of {JOB_CHARACTERS_MAX}")
         self.kind = kind
@@ -92,7 +97,8 @@ class JobContext:
         self.detail: dict[str, str] = {}  # told to the broker, and kept in the lake
         self._stop = threading.Event()
         self._connection: Connection | None = None
-        self._spark: SparkSession | None = None
+        self._spark = spark
+        self._owns_spark = spark is None
 
     @property
     def lake(self) -> str:
@@ -150,7 +156,7 @@ class JobContext:
             raise JobStoppedError("stopped")
 
     def close(self) -> None:
-        if self._spark is not None:
+        if self._spark is not None and self._owns_spark:
             with contextlib.suppress(Exception):  # it may have died already, of what ended us
                 self._spark.stop()
         if self._connection is not None:

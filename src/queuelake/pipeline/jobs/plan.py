@@ -115,7 +115,7 @@ def send(
         context.check()
         batch = plan.batches[number]
         rows = plan.read(batch)
-        stage = Stage(context.id, number, batch.target, "driver")
+        stage = Stage(context.id, number, batch.target, uuid.uuid4().hex)
         staged = connection.stage(stage, iter(rows_of(batch, rows).to_batches()))
         files = [staged.file] if staged else []
         done = connection.commit(CommitAsked(context.id, number, batch.target, files))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ def _putter(
         task = TaskContext.get()
         assert task is not None
         part = task.partitionId()
-        name = f"{part}-{task.taskAttemptId()}"
+        # Unlike that of any other attempt, also of a run of the job which was killed.
+        name = f"{part}-{uuid.uuid4().hex}"
         staged = wire.stage_rows(endpoint, dict(stage, task=name), batches)
         if staged is not None:
             yield pa.RecordBatch.from_pydict(
