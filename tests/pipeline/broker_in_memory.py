@@ -120,6 +120,9 @@ class BrokerInMemory(flight.FlightServerBase):  # type: ignore[misc]
             assert upto >= self.marks.get(place, 0)
             self.marks[place] = upto
 
+    def _do_call(self, body: dict[str, Any]) -> object:
+        return {}
+
     def _do_job(self, body: dict[str, Any]) -> contract.JobAnswer:
         return contract.JobAnswer()
 

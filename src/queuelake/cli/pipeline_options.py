@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,7 +127,10 @@ COMMON = inspect.signature(common, eval_str=True).parameters
 
 
 def job_command(app: typer.Typer, kind: str, epilog: str) -> Callable[[Callable[..., Job]], None]:
-    """Make a command of a function which takes its own options and returns the job to be run."""
+    """Make a command of a function which takes its own options and returns the job to be run.
+
+    What is wrong with options and configuration is told before Spark is started.
+    """
 
     def decorate(function: Callable[..., Job]) -> None:
         @wraps(function)
@@ -153,17 +156,16 @@ def _run(
 ) -> int:
     _need_spark()
     from queuelake.pipeline.jobs.job import JobContext, run_job
-    from queuelake.pipeline.jobs.journal import Journal
+    from queuelake.pipeline.jobs.journal import keep_outcome
     from queuelake.pipeline.jobs.progress import view_for
     from queuelake.pipeline.jobs.telling import broker_teller
 
     place = find_place(**{name: given[name] for name in COMMON if name not in OF_THE_RUN})
     job = function(**mine)  # refuses wrong options before anything is started
     context = JobContext(kind, place, str(given["job_id"]))
-    journal = Journal(context).end if place.lake else None
     view = view_for(kind, context.id, bool(given["as_json"]))
     try:
-        return run_job(context, job, view, broker_teller(place), journal)
+        return run_job(context, job, view, broker_teller(place), partial(keep_outcome, context))
     finally:
         context.close()
 

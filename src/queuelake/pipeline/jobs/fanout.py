@@ -62,8 +62,8 @@ def run(context: JobContext, options: Options) -> Summary:
     if options.cancel:
         return _cancel(context, options)
     payload, data_id = _data(options)
-    ids = ids_of(context, options)
     connection = context.connection
+    ids = ids_of(context, options)
     stage = Stage(context.id, BATCH, SDV_NAME, "", options.request, data_id)
     context.progress.message = "staging"
     files, staged = stage_frame(ids, connection.endpoint, stage)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 TELL_EVERY_S = 1.0
 GRACE_S = 10.0
+FIRST_ANSWER_S = "5"
 EXIT_DONE = 0
 EXIT_STOPPED = 130
 
@@ -111,6 +112,10 @@ class JobContext:
     def connection(self) -> Connection:
         """The broker, through its Flight service."""
         if self._connection is None:
+            # Later a broker may be away for a while. One which is not there now is a mistake of
+            # the user's, more likely than not: say so soon, and before Spark is started.
+            with connect(self.place, retry_s=FIRST_ANSWER_S) as first:
+                first.call("status")
             self._connection = connect(self.place)
         return self._connection
 

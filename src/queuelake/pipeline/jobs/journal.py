@@ -26,21 +26,15 @@ WAIT_S: Final = 60.0
 class Journal:
     """Adds rows to tables which only grow. Whoever runs a job may, under a lease of their own."""
 
-    def __init__(self, context: JobContext) -> None:
+    def __init__(self, context: JobContext, leases: Leases) -> None:
         self._context = context
+        self._leases = leases
         self.lake = Lake(context.lake)
 
-    def add(
-        self,
-        definition: Definition,
-        rows: pa.Table,
-        moves: dict[str, Move],
-        leases: Leases | None = None,
-    ) -> None:
+    def add(self, definition: Definition, rows: pa.Table, moves: dict[str, Move]) -> None:
         """Raises MovedError when the table is not where the moves begin: rows are there already."""
         table = self.lake.table(definition)
-        leases = leases or self._context.connection
-        with self.lake.journal_lease(leases, self._context.id, WAIT_S) as lease:
+        with self.lake.journal_lease(self._leases, self._context.id, WAIT_S) as lease:
             writer = Writer(table.uri, definition, definition.schema(), lease.epoch)
             writer.write(rows)
             table.commit(Change(adds=writer.finish(), moves=moves), lease)
@@ -49,9 +43,7 @@ class Journal:
         """The row of a run which has ended."""
         detail = {name: str(value) for name, value in outcome.detail.items()}
         row = self._row(outcome.state, outcome.words, self._context.detail | detail)
-        # A broker which does not answer now may be why the job ended: do not wait for it again.
-        with connect(self._context.place, retry_s="2") as leases:
-            self.add(JOBS, row, {}, leases)
+        self.add(JOBS, row, {})
 
     def plan(self, job: str) -> Plan | None:
         """The plan of a job, if it has one."""
@@ -93,6 +85,14 @@ class Journal:
             "detail": list(detail.items()),
         }
         return pa.Table.from_pylist([row], schema=JOBS.schema())
+
+
+def keep_outcome(context: JobContext, outcome: Outcome) -> None:
+    """The row of a run, if there is a lake to keep it."""
+    if context.place.lake:
+        # A broker which does not answer now may be why the job ended: do not wait for it again.
+        with connect(context.place, retry_s="2") as leases:
+            Journal(context, leases).end(outcome)
 
 
 def _source(job: str) -> str:

@@ -79,7 +79,7 @@ def plan_of(
     They come in the order in which they are to be sent. With no `target`, their column `target`
     says where each of them goes.
     """
-    journal = Journal(context)
+    journal = Journal(context, context.connection)
     known = journal.plan(context.id)
     if known is None:
         context.progress.message = "choosing rows"

@@ -101,7 +101,7 @@ class Audit:
     """A row for each message, exactly once: the table knows which batches it has."""
 
     def __init__(self, context: JobContext, plan: Plan) -> None:
-        self._journal = Journal(context)
+        self._journal = Journal(context, context.connection)
         self._job = context.id
         self._plan = plan
         self._source = f"redrive:{context.id}"
