@@ -11,6 +11,7 @@ does not look into plans.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import uuid
@@ -64,7 +65,8 @@ class Plan(Struct, frozen=True):
 
     def forget(self) -> None:
         files, root = fs.FileSystem.from_uri(self.folder)
-        files.delete_dir(root)
+        with contextlib.suppress(FileNotFoundError):  # the run before has done it
+            files.delete_dir(root)
 
 
 def plan_of(
