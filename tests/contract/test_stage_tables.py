@@ -8,9 +8,9 @@ from queuelake.errors import StorageError
 from queuelake.storage import api, check
 from queuelake.storage import queue_tables as t
 from queuelake.storage.api import Batch, Store
-from queuelake.storage.chunk import decode_chunk, encode_chunk
+from queuelake.storage.chunk import chunk_range, chunk_times, decode_chunk, encode_chunk
 from queuelake.storage.queue_records import QueueRecord, encode
-from queuelake.storage.stage_tables import open_stages, placed, stage_keys
+from queuelake.storage.stage_tables import open_stages, placed, stage_keys, stored_bytes
 from tests.contract.chunks import KIB, P, Q, everything, put, record, trim
 from tests.contract.staged import hidden, show, stage, staged_count
 
@@ -40,6 +40,17 @@ def test_a_pointer_gives_records_their_sequences_and_time(store: Store) -> None:
         assert t.last_sequence(view, Q, P) == 15
         assert t.first_at_time(view, Q, P, 4000) == 11
         assert t.first_at_time(view, Q, P, 6000) == 16
+
+
+def test_a_pointer_says_when_its_records_came_and_what_they_take(store: Store) -> None:
+    chunk = hidden([record(0, size=KIB)])
+    stage(store, 77, [chunk])
+    show(store, 77, [chunk], [1], 9, 5000)
+    with store.view() as view:
+        value = view.get(api.CHUNKS, t.chunk_key(Q, P, 9)) or b""
+    assert chunk_range(value) == (9, 9)
+    assert chunk_times(value) == (5000, 5000)
+    assert stored_bytes(value) == len(chunk) > KIB
 
 
 def test_a_life_begins_when_the_records_are_shown() -> None:

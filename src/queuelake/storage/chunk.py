@@ -239,7 +239,11 @@ def chunk_range(value: bytes) -> tuple[int, int]:
 
 
 def chunk_times(value: bytes) -> tuple[int, int]:
-    """When the first and the last record came, in milliseconds; the columns of time are enough."""
+    """When the first and the last record came, in milliseconds; the columns of time are enough, or
+    a pointer to the chunk."""
+    if len(value) == POINTER_BYTES:
+        (ts_ms,) = struct.unpack_from("<q", value, 24)
+        return ts_ms, ts_ms
     _, count, flags = struct.unpack_from("<QII", value)
     (first_ms,) = struct.unpack_from("<q", value, HEAD_BYTES)
     if flags & ONE_TS:

@@ -13,7 +13,7 @@ from queuelake.broker.message_queues.host import MessageQueueHost
 from queuelake.broker.message_queues.service import MessageQueues
 from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
-from queuelake.broker.queues.publishing import words
+from queuelake.broker.queues.publishing import refuse_if_held, words
 from queuelake.broker.queues.registry import Queues
 from queuelake.control_pipeline import StageTarget
 from queuelake.engine import commands as c
@@ -90,22 +90,27 @@ class StageTargets:
         name = self._queues.name_of(queue_id)
         return self._queues.wake(name) if name else None
 
-    def problem(self, host: HostedQueue, command: c.Extend) -> RefusedError | None:
-        """Why there is no room for these messages."""
+    def refuse_without_room(self, host: HostedQueue, command: c.Extend) -> None:
+        """
+        Raises:
+            RefusedError: the queue does not take these messages now.
+        """
+        if isinstance(host, DurableHost):
+            refuse_if_held(self._queues, host)
         reply = refusal(host.machine, command)
         if not reply:
-            return None
+            return
         host.machine.counters.refused += 1
         if isinstance(host, DurableHost):
             problem = words(host, reply, command.largest)
             if reply == reasons.QUOTA_EXCEEDED:
                 problem += f"; this batch has {sum(command.counts) + command.delayed}"
-            return RefusedError.because(reply, problem)
+            raise RefusedError.because(reply, problem)
         policy = host.machine.policy
         limit = min(policy.message_bytes_max, policy.bytes_max or policy.message_bytes_max)
         address = host.topic.decode()
         problem = f"message of {command.largest} bytes; queue {address!r} takes {limit}"
-        return RefusedError.because(reasons.PACKET_TOO_LARGE, problem)
+        raise RefusedError.because(reasons.PACKET_TOO_LARGE, problem)
 
     def count(self, host: HostedQueue, rows: int) -> None:
         """So many messages came, for whoever counts them by kind."""

@@ -166,7 +166,7 @@ class Staging:
     ) -> records.BatchRecord:
         plan = Plan(summary, self._queues.new_number(), self._queues.new_number())
         # Before anything is copied, and once more when it is.
-        self._refuse_without_room(self._host(asked, summary), plan)
+        self._targets.refuse_without_room(self._host(asked, summary), plan.command)
         try:
             await copy(plan, prepared, self._runner, self._threads)
             known = self._show(asked, summary, plan, key)
@@ -180,11 +180,6 @@ class Staging:
         await self._drop_surplus(self._host(asked, summary))
         return known
 
-    def _refuse_without_room(self, host: HostedQueue, plan: Plan) -> None:
-        problem = self._targets.problem(host, plan.command)
-        if problem is not None:
-            raise problem
-
     def _show(
         self, asked: CommitStage, summary: Prepared, plan: Plan, key: bytes
     ) -> records.BatchRecord:
@@ -192,7 +187,7 @@ class Staging:
         host = self._host(asked, summary)
         if any([self._targets.gone_letters(one).seqs for one in summary.letters]):
             raise ChangedError("some of the dead letters are gone")
-        self._refuse_without_room(host, plan)
+        self._targets.refuse_without_room(host, plan.command)
         now_ms = self._queues.clock.now_ms()
         reply = extend(host, plan.command, plan.stage, plan.chunks, now_ms)
         assert reply == 0, "there was room"
@@ -226,7 +221,7 @@ class Staging:
         host = self._host(asked, summary)
         assert isinstance(host, MessageQueueHost)
         plan = Plan(summary, 0, 0)
-        self._refuse_without_room(host, plan)
+        self._targets.refuse_without_room(host, plan.command)
         now_ms = self._queues.clock.now_ms()
         for record in found:
             record.ts_ms = now_ms

@@ -47,7 +47,7 @@ def extend(
         pointer = Pointer(firsts[number], chunk.count, stage, chunk.number, now_ms, chunk.size)
         firsts[number] += chunk.count
         rows[t.chunk_key(host.id, number, pointer.first)] = pointer.encode()
-        host.tails[number].pointers.append(pointer)
+        host.tails[number].point(pointer)
         if chunk.has_priorities:
             ranked.setdefault(number, []).append(pointer)
     host.extended = runner.number

@@ -94,10 +94,7 @@ def enqueue(
     now_ms: int,
 ) -> int:
     """Make a message part of a queue; `topic` when it is not the queue's own."""
-    if queues.hold_full and host.settings.archive:
-        host.machine.counters.refused += 1
-        problem = queues.archive.problem(names.address(host.name))
-        raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
+    refuse_if_held(queues, host)
     policy = host.machine.policy
     expires_ms = now_ms + policy.ttl_ms if policy.ttl_ms else 0
     if incoming.expiry_ms >= 0:
@@ -134,6 +131,14 @@ def enqueue(
     if reply:
         queues.problem = words(host, reply, len(payload))
     return reply
+
+
+def refuse_if_held(queues: Queues, host: DurableHost) -> None:
+    """An archived queue takes nothing while the archive is too far behind."""
+    if queues.hold_full and host.settings.archive:
+        host.machine.counters.refused += 1
+        problem = queues.archive.problem(names.address(host.name))
+        raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
 
 
 def _delay(queues: Queues, host: DurableHost, delayed: Delayed, dedupe: bytes, now_ms: int) -> int:

@@ -89,7 +89,7 @@ def _write_chunks(batch: Batch, host: HostedQueue, partition: Partition, tail: T
     records = tail.pending
     if tail.chunks:
         first, last, size = tail.chunks[-1]
-        if size < FULL_BYTES and host.is_behind(partition):
+        if size < FULL_BYTES and last > tail.pointed and host.is_behind(partition):
             before = tail.between(first, last)
             if len(before) == last - first + 1 and records[0].seq == last + 1:
                 tail.chunks.pop()

@@ -21,7 +21,7 @@ CHUNKS_KNOWN_MAX: Final = 256
 class Tail:
     """The messages of one partition."""
 
-    __slots__ = ("cache", "chunks", "pending", "pointers", "records", "spans", "storing")
+    __slots__ = ("cache", "chunks", "pending", "pointed", "pointers", "records", "spans", "storing")
 
     def __init__(self, cache: RecordCache) -> None:
         self.cache: RecordCache = cache
@@ -33,6 +33,7 @@ class Tail:
         self.chunks: list[tuple[int, int, int]] = []
         # To staged chunks which this partition got lately: the store may not know of them yet.
         self.pointers: list[Pointer] = []
+        self.pointed: int = 0  # up to here chunks may be behind pointers: nothing joins them
 
     def append(self, record: Record) -> None:
         self.pending.append(record)
@@ -51,6 +52,12 @@ class Tail:
             size += record.size() + RECORD_OVERHEAD_BYTES
         self.spans.append((records[0].seq, records[-1].seq, size))
         self.cache.grown(self, size)
+
+    def point(self, pointer: Pointer) -> None:
+        """The partition has got a staged chunk."""
+        self.pointers.append(pointer)
+        self.pointed = pointer.first + pointer.count - 1
+        self.wrote(pointer.first, self.pointed, pointer.size)
 
     def pointer_at(self, seq: int) -> Pointer | None:
         """To the staged chunk which holds a message, if the store may not know it."""
