@@ -8,6 +8,7 @@ is known by its values and by how often each of them is there.
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,9 @@ from queuelake.storage.chunk import (
     RECORDS_MAX,
     TEXT_COLUMNS,
 )
+
+SMALL_BYTES: Final = 4096  # of a chunk
+LOOK_FOR_ONE_MAX: Final = 4096  # values: of more it is not worth the look
 
 TOPIC: Final = 0
 KEY: Final = 1
@@ -53,9 +57,15 @@ class Texts:
         """What was made of each value, for each row."""
         if self.times is None:
             return values
-        if len(values) == 1:
-            return pa.repeat(values[0], int(self.times[0]))
+        if self._is_one():
+            return pa.repeat(values[0], int(self.times.sum()))
         return values.take(pa.array(np.repeat(np.arange(len(values)), self.times)))
+
+    def _is_one(self) -> bool:
+        """Whether all values are the same, as those of single chunks mostly are."""
+        if len(self.values) > LOOK_FOR_ONE_MAX:
+            return False
+        return len(self.values.unique()) == 1
 
 
 class Chunks:
@@ -66,8 +76,12 @@ class Chunks:
     """
 
     def __init__(self, values: list[bytes], after: int, upto: int) -> None:
-        self._values = [memoryview(value) for value in values]
         sizes = np.fromiter(map(len, values), np.int64, len(values))
+        # Small parts are copied twice more quickly than they are looked at through a view.
+        is_small = sizes.mean() < SMALL_BYTES
+        self._values: list[bytes | memoryview] = [
+            value if is_small else memoryview(value) for value in values
+        ]
         if sizes.min() < HEAD_BYTES:
             raise StorageError(f"chunk of {sizes.min()} bytes is shorter than its head")
         heads = np.frombuffer(b"".join([value[:HEAD_BYTES] for value in values]), _HEAD)
@@ -112,7 +126,7 @@ class Chunks:
         self._end = at
 
     def _keep(self, wanted: Flags) -> None:
-        self._values = [self._values[n] for n in np.flatnonzero(wanted)]
+        self._values = list(compress(self._values, wanted.tolist()))
         for columns in (self._fixed_at, self._ends_at, self._text_at, self._length):
             columns[:] = [column[wanted] for column in columns]
         for flags in (self._fixed_one, self._text_one):
@@ -184,6 +198,8 @@ class Chunks:
 
     def _joined(self, begin: Ints, end: Ints) -> bytes:
         """These bytes of each chunk, one after the other."""
+        if (begin == end).all():
+            return b""
         places = zip(self._values, begin.tolist(), end.tolist(), strict=True)
         return b"".join([value[start:stop] for value, start, stop in places])
 
