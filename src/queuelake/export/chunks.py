@@ -57,7 +57,8 @@ class Texts:
         """What was made of each value, for each row."""
         if self.times is None:
             return values
-        if self._is_one():
+        # To repeat a map takes longer than to take it.
+        if self._is_one() and not pa.types.is_map(values.type):
             return pa.repeat(values[0], int(self.times.sum()))
         return values.take(pa.array(np.repeat(np.arange(len(values)), self.times)))
 

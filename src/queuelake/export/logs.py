@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from queuelake.export.chunks import Texts
 from queuelake.export.messages import Makers, as_text, timestamps
-from queuelake.export.properties import content_types, user_properties
+from queuelake.export.properties import Properties
 from queuelake.flight import Range
 from queuelake.protocol.properties import write_user
 from queuelake.storage import log_tables
@@ -74,7 +74,9 @@ class LogReader:
         rows = self._rows
         count = len(rows)
         shard = self._wanted.shard
-        encoded = Texts(pa.array([row.properties for row in rows], pa.binary()), None)
+        properties = Properties(
+            Texts(pa.array([row.properties for row in rows], pa.binary()), None)
+        )
         makers: Makers = {
             "queue": lambda: pa.repeat(self.name, count),
             "queue_id": lambda: pa.repeat(self._wanted.queue_id, count),
@@ -85,8 +87,8 @@ class LogReader:
             "owner": lambda: _texts([row.owner for row in rows]),
             "topic": lambda: _texts([row.topic for row in rows]),
             "payload": lambda: pa.array([row.payload for row in rows], pa.binary()),
-            "content_type": lambda: content_types(encoded),
-            "properties": lambda: user_properties(encoded),
+            "content_type": properties.content_types,
+            "properties": properties.user_properties,
             "publisher": lambda: pa.nulls(count, pa.string()),
             "qos": lambda: pa.repeat(pa.scalar(QOS, pa.int8()), count),
             "ts": lambda: timestamps(np.array([row.ts_ms for row in rows], np.int64)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from queuelake.export import chunks as c
 from queuelake.export.chunks import Chunks
-from queuelake.export.properties import content_types, user_properties
+from queuelake.export.properties import Properties
 from queuelake.export.queues import exists, queue_of
 from queuelake.export.schemas import TYPES
 from queuelake.flight import Range
@@ -87,14 +88,18 @@ class MessageColumns:
             "owner": lambda: pa.nulls(self._found.rows, pa.string()),
             "topic": self._topics,
             "payload": self._payloads,
-            "content_type": lambda: content_types(self._found.text(c.PROPERTIES)),
-            "properties": lambda: user_properties(self._found.text(c.PROPERTIES)),
+            "content_type": lambda: self._properties.content_types(),
+            "properties": lambda: self._properties.user_properties(),
             "publisher": lambda: self._text(c.PUBLISHER),
             "qos": lambda: pa.array(self._found.qos()),
             "ts": lambda: timestamps(self._found.ts_ms()),
             "expires": lambda: timestamps(self._found.expires_ms(), zero_is_never=True),
         }
         return pa.record_batch([makers[name]() for name in schema.names], schema=schema)
+
+    @cached_property
+    def _properties(self) -> Properties:
+        return Properties(self._found.text(c.PROPERTIES))
 
     def _same(self, value: Any) -> pa.Array:
         return pa.repeat(value, self._found.rows)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 
 from queuelake.errors import StorageError
@@ -15,36 +13,37 @@ _MAP = TYPES["map<string,string>"]
 _SIZES = {p.FLAG: 2, p.U16: 3, p.U32: 5}
 
 
-def content_types(texts: Texts) -> pa.Array:
-    """Null where a message has none."""
-    return _of_each_distinct(texts, _content_type, pa.string())
+class Properties:
+    """Of the messages of a batch. Most of them have the same: each distinct value is read once."""
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+        encoded = texts.values.dictionary_encode()
+        self._indices = encoded.indices
+        self._found = [_read(one) for one in encoded.dictionary.to_pylist()]
+
+    def content_types(self) -> pa.Array:
+        """Null where a message has none."""
+        return self._spread(pa.array([found[0] for found in self._found], pa.string()))
+
+    def user_properties(self) -> pa.Array:
+        """Of a name which is there twice, the last value."""
+        return self._spread(pa.array([found[1] for found in self._found], _MAP))
+
+    def _spread(self, values: pa.Array) -> pa.Array:
+        return self._texts.spread(values.take(self._indices))
 
 
-def user_properties(texts: Texts) -> pa.Array:
-    """Of a name which is there twice, the last value."""
-    return _of_each_distinct(texts, _user_properties, _MAP)
-
-
-def _of_each_distinct(texts: Texts, read: Callable[[bytes], object], kind: pa.DataType) -> pa.Array:
-    """Most messages of a batch have the same properties: each are read once."""
-    encoded = texts.values.dictionary_encode()
-    found = pa.array([read(one) for one in encoded.dictionary.to_pylist()], kind)
-    return texts.spread(found.take(encoded.indices))
-
-
-def _content_type(encoded: bytes) -> str | None:
-    for identifier, value, _ in _each(encoded):
-        if identifier == p.CONTENT_TYPE:
-            return value.decode("utf-8", "replace")
-    return None
-
-
-def _user_properties(encoded: bytes) -> list[tuple[str, str]]:
-    found: dict[str, str] = {}
-    for identifier, name, value in _each(encoded):
+def _read(encoded: bytes) -> tuple[str | None, list[tuple[str, str]]]:
+    """The content type and the user properties."""
+    content_type: str | None = None
+    user: dict[str, str] = {}
+    for identifier, first, second in _each(encoded):
         if identifier == p.USER_PROPERTY:
-            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
-    return list(found.items())
+            user[first.decode("utf-8", "replace")] = second.decode("utf-8", "replace")
+        elif identifier == p.CONTENT_TYPE:
+            content_type = first.decode("utf-8", "replace")
+    return content_type, list(user.items())
 
 
 def _each(encoded: bytes) -> list[tuple[int, bytes, bytes]]:
