@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CORES = 2
+FAILURES_MAX = 2  # of one task, so that there is a second attempt as on a cluster
 TIMEOUT_S = 600
 
 
@@ -39,7 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # A query which is stopped between two triggers does not wait for the next one.
         "spark.sql.streaming.pollingDelay": "10ms",
     }
-    session = build_session("tests", f"local[{CORES}]", conf=conf)
+    session = build_session("tests", f"local[{CORES},{FAILURES_MAX}]", conf=conf)
     yield session
     session.stop()
 

@@ -88,6 +88,8 @@ queuelake.errors.NotFoundError: there is no queue '$queue/a'
 
 \tat org.apache.spark.Some.method(Some.scala:1)"""
     assert one_line(RuntimeError(text)) == "there is no queue '$queue/a'"
+    other = text.replace("queuelake.errors.NotFoundError", "ValueError")
+    assert one_line(RuntimeError(other)) == "there is no queue '$queue/a'"
     assert one_line(RuntimeError("[SOME_CLASS.SUB] first line\nsecond")) == "first line"
 
 

@@ -147,17 +147,20 @@ def _start_failure(log_path: Path, words: str) -> str:
 
 
 _OWN = re.compile(r"^queuelake\.[\w.]+: (.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
 _SPARK_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
 
 
 def one_line(error: BaseException) -> str:
-    """What an error of Spark is about: the words of our own error when one is inside.
+    """What an error of Spark is about: the words of our own error when one is inside, else of
+    whatever Python raised.
 
     Spark wraps what a task or a planner raised into text with two tracebacks around it.
     """
     text = str(error)
-    own = _OWN.findall(text)
-    if own:
-        return str(own[-1])
+    for pattern in (_OWN, _PYTHON):
+        raised = pattern.findall(text)
+        if raised and "Traceback (most recent call last)" in text:
+            return str(raised[-1])
     line = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return _SPARK_CLASS.sub("", line.strip())
