@@ -88,8 +88,8 @@ class MessageColumns:
             "owner": lambda: pa.nulls(self._found.rows, pa.string()),
             "topic": self._topics,
             "payload": self._payloads,
-            "content_type": lambda: self._properties.content_types(),
-            "properties": lambda: self._properties.user_properties(),
+            "content_type": self._content_types,
+            "properties": self._user_properties,
             "publisher": lambda: self._text(c.PUBLISHER),
             "qos": lambda: pa.array(self._found.qos()),
             "ts": lambda: timestamps(self._found.ts_ms()),
@@ -100,6 +100,12 @@ class MessageColumns:
     @cached_property
     def _properties(self) -> Properties:
         return Properties(self._found.text(c.PROPERTIES))
+
+    def _content_types(self) -> pa.Array:
+        return self._properties.content_types()
+
+    def _user_properties(self) -> pa.Array:
+        return self._properties.user_properties()
 
     def _same(self, value: Any) -> pa.Array:
         return pa.repeat(value, self._found.rows)
