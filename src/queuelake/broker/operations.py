@@ -112,7 +112,7 @@ class Operations:
             compiled=is_compiled(),
             started_at_ms=broker.clock.started_ms,
             uptime_s=(now_ms - broker.clock.started_ms) / 1000,
-            addresses={url.partition("://")[0]: url for url in self._addresses},
+            addresses={_listener(url): url for url in self._addresses},
             connections=broker.metrics.connections,
             sessions=len(broker.sessions.by_client),
             subscriptions=broker.router.count,
@@ -217,6 +217,12 @@ def _client(session: Session) -> ClientInfo:
         queued_bytes=session.queued_bytes + session.storing_bytes,
         **online,  # type: ignore[arg-type]
     )
+
+
+def _listener(url: str) -> str:
+    """The name of what serves this address: its scheme, but for Flight, which has gRPC's."""
+    scheme = url.partition("://")[0]
+    return "flight" if scheme.startswith("grpc") else scheme
 
 
 def _histogram(histogram: broker_metrics.Histogram) -> Histogram:
