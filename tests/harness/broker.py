@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 from tests.harness.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
-START_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 40.0
 EXTERNAL_VARIABLE = "QUEUELAKE_TEST_MQTT"
 DEFAULTS: dict[str, Any] = {
     "listeners.mqtt.port": 0,
