@@ -49,6 +49,7 @@ HOT = (
     "src/queuelake/broker/fanout/register.py",
     "src/queuelake/broker/fanout/service.py",
     "src/queuelake/broker/fanout/storing.py",
+    "src/queuelake/broker/fanout/vehicles.py",
     "src/queuelake/broker/ecq/counters.py",
     "src/queuelake/broker/ecq/owners.py",
     "src/queuelake/broker/ecq/publishing.py",

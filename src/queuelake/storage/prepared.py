@@ -23,7 +23,7 @@ from queuelake.errors import StorageError
 MAGIC: Final = b"QLSTAGE1"
 HAS_PRIORITIES: Final = 1  # of a chunk: some of its records have one of their own
 IS_DELAYED: Final = 2  # of a chunk: its times are delays
-BUCKETS: Final = 256  # ids are in order of their digests: one bucket for each first byte
+FIRST: Final = len(MAGIC)  # where the chunks begin
 
 _LENGTH: Final = struct.Struct("<I")
 _END_BYTES: Final = _LENGTH.size + len(MAGIC)
@@ -53,7 +53,8 @@ class Prepared(msgspec.Struct, array_like=True, tag="messages"):
 
 
 class PreparedIds(msgspec.Struct, array_like=True, tag="ids"):
-    """Vehicles for fan-out, in buckets: digests, the ends of the names, the names."""
+    """Vehicles for fan-out in order of their digests, one bucket for each first byte: the digests,
+    the ends of the names, the names."""
 
     rows: int
     bucket_counts: bytes  # 4 bytes each

@@ -201,7 +201,8 @@ class Fanout(TopicService, Participant):
                 self.storing.add(trigger, message.ts_ms, connection)
                 return LATER
             if message.topic.startswith(DATA):
-                self._store_data(message.topic[len(DATA) :].decode(), message)
+                data_id = message.topic[len(DATA) :].decode()
+                self.store_data(data_id, message.payload(), message.ts_ms)
                 if connection is not None:
                     self._publishers.append(connection)
                 self.durable = True
@@ -226,14 +227,18 @@ class Fanout(TopicService, Participant):
             closes = self._closes(connection.session)
             refuse_deferred(connection, error.reason_code, str(error), closes)
 
-    def _store_data(self, data_id: str, message: Message) -> None:
+    def store_data(self, data_id: str, payload: bytes, now_ms: int) -> None:
+        """Part of the group being collected.
+
+        Raises:
+            RefusedError: it is no payload for this id.
+        """
         if problem := data_id_problem(data_id):
             raise RefusedError.because(reasons.TOPIC_NAME_INVALID, f"{DATA.decode()}: {problem}")
-        payload = message.payload()
         if self.config.verify_sha1 and hashlib.sha1(payload).hexdigest() != data_id.lower():
             problem = f"the SHA-1 of these {len(payload)} bytes is not {data_id[:64]!r}"
             raise RefusedError.because(reasons.PAYLOAD_FORMAT_INVALID, problem)
-        self.payloads.put(data_id, payload, message.ts_ms)
+        self.payloads.put(data_id, payload, now_ms)
         self.runner.take_part(self)
 
     # What vehicles do

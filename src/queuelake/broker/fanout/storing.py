@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.fanout.dispatch import Dispatcher
 from queuelake.broker.fanout.metrics import FanoutMetrics
 from queuelake.broker.fanout.register import Register
 from queuelake.broker.fanout.trigger import Trigger
+from queuelake.broker.fanout.vehicles import BUCKETS, TriggerVehicles, Vehicle, Vehicles
 from queuelake.broker.inbound import complete
 from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.broker.runner import Runner
@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 
 ROWS_PER_SLICE: Final = 1_000
 ROWS_PER_SLICE_SHARED: Final = 125  # while others wait for commits, too
+BULK: Final = 8  # times as many where a million is usual
 PARTS_PER_SLICE: Final = 4  # of a trigger; vehicles are called
 ALL: Final = 1_000_000  # rows of one vehicle
-
-BUCKETS: Final = 256
 
 # What is done with a trigger, in this order.
 READING: Final = -1
@@ -59,8 +58,8 @@ class Job:
     """One trigger on its way."""
 
     __slots__ = (
+        "answer",
         "at",
-        "buckets",
         "connection",
         "count",
         "data_id",
@@ -70,24 +69,33 @@ class Job:
         "is_last",
         "is_shared",
         "line",
-        "parts",
+        "record",
         "request",
         "request_id",
         "size",
         "slices",
         "stage",
-        "trigger",
         "ts_ms",
+        "vehicles",
     )
 
-    def __init__(self, trigger: Trigger, ts_ms: int, connection: Connection | None) -> None:
-        self.trigger: Trigger = trigger
-        self.parts: list[list[str]] = []  # the vehicles it names, as they were read
-        self.request_id: str = trigger.request_id
-        self.data_id: str = trigger.data_id
-        self.request: bytes = t.digest(trigger.request_id)
+    def __init__(
+        self,
+        vehicles: Vehicles,
+        request_id: str,
+        data_id: str,
+        ts_ms: int,
+        connection: Connection | None,
+    ) -> None:
+        self.vehicles: Vehicles = vehicles
+        self.request_id: str = request_id
+        self.data_id: str = data_id
+        self.request: bytes = t.digest(request_id)
         self.ts_ms: int = ts_ms
         self.connection: Connection | None = connection
+        # In bulk: called with the number of rows when the last slice is put, and told the end.
+        self.record: Callable[[int], None] | None = None
+        self.answer: Callable[[bool], None] | None = None
         self.at: int = 0  # how many parts, or buckets, are done with in this stage
         self.group: int = 0  # the commit which has a slice of it now; 0: none
         self.slices: int = 0  # which are durable
@@ -98,10 +106,7 @@ class Job:
         self.gave_way: bool = False  # for the next slice, which it does once
         self.is_shared: bool = False  # others had to wait for a commit since the last slice
         self.stage: int = READING
-        # Name of each vehicle by its hash, by the first byte of that: what is put together lies
-        # together in the store, which has fewer pages to write for it.
-        self.buckets: list[dict[bytes, bytes]] = [{} for _ in range(BUCKETS)]
-        self.line: list[tuple[bytes, bytes]] = []  # the next of them, in order
+        self.line: list[Vehicle] = []  # the next of them, in order
 
 
 @final
@@ -153,9 +158,28 @@ class Storing:
         self.pending_max: int = 0
 
     def add(self, trigger: Trigger, now_ms: int, connection: Connection | None) -> None:
-        ts_ms = self._register.new_time(now_ms)
-        self._register.hidden.add(ts_ms)
-        self._line.append(Job(trigger, ts_ms, connection))
+        vehicles = TriggerVehicles(trigger)
+        self._add(Job(vehicles, trigger.request_id, trigger.data_id, now_ms, connection))
+
+    def add_in_bulk(
+        self,
+        vehicles: Vehicles,
+        request_id: str,
+        data_id: str,
+        now_ms: int,
+        record: Callable[[int], None],
+        answer: Callable[[bool], None],
+    ) -> None:
+        """A trigger nobody published; `Job` says what the last two are."""
+        job = Job(vehicles, request_id, data_id, now_ms, None)
+        job.record = record
+        job.answer = answer
+        self._add(job)
+
+    def _add(self, job: Job) -> None:
+        job.ts_ms = self._register.new_time(job.ts_ms)
+        self._register.hidden.add(job.ts_ms)
+        self._line.append(job)
         self._runner.want_turn(self._participant)
 
     def is_storing(self, ts_ms: int) -> bool:
@@ -206,21 +230,12 @@ class Storing:
 
     def _read(self, job: Job) -> None:
         try:
-            vins = job.trigger.next_vins()
+            if not job.vehicles.read():
+                job.stage = PUTTING
         except RefusedError as error:
             self._job = None
             self._register.hidden.discard(job.ts_ms)
             self._refuse(job.connection, error)
-            return
-        if not vins:
-            job.stage = PUTTING
-            return
-        job.parts.append(vins)
-        buckets = job.buckets
-        for vin in vins:
-            name = vin.encode()
-            vehicle: bytes = blake2b(name, digest_size=t.DIGEST_BYTES).digest()
-            buckets[vehicle[0]][vehicle] = name
 
     def _put_slice(self, job: Job) -> None:
         ignores = self.same_request == IGNORE
@@ -245,15 +260,16 @@ class Storing:
         self._mark(job)
         self._runner.take_part(self._participant)
 
-    def _next_vehicles(self, job: Job) -> list[tuple[bytes, bytes]]:
+    def _next_vehicles(self, job: Job) -> list[Vehicle]:
         """As many as are put at once: fewer while others wait for commits."""
         limit = self.rows_per_slice
         if job.is_shared:
             limit = min(limit, ROWS_PER_SLICE_SHARED)
+        if job.record is not None:
+            limit *= BULK
         line = job.line
         while job.at < BUCKETS and len(line) < limit:
-            line += sorted(job.buckets[job.at].items())
-            job.buckets[job.at] = {}
+            line += job.vehicles.take(job.at)
             job.at += 1
         job.line = line[limit:]
         return line[:limit]
@@ -262,7 +278,7 @@ class Storing:
         """Say in the store whether more is to come."""
         batch = self._runner.group.batch
         key = t.time_key(job.ts_ms)
-        if job.line or any(job.buckets[job.at :]):
+        if job.line or job.vehicles.has_more(job.at):
             if job.slices == 0:
                 batch.put(api.SDV_TRIGGERS, key, open_trigger(self._log.state))
             return
@@ -271,13 +287,16 @@ class Storing:
         if job.slices:
             batch.delete(api.SDV_TRIGGERS, key)
         self._register.trigger(job.request_id, job.data_id, job.ts_ms, job.count, job.size)
+        if job.record is not None:
+            job.record(job.count)
 
     # When all rows are there
 
     def _drop(self, job: Job, now_ms: int) -> None:
         """What has to go for the new rows."""
-        if job.at < len(job.parts) and (self.same_request == REPLACE or self.pending_max):
-            for vin in job.parts[job.at]:
+        vehicles = job.vehicles
+        if job.at < vehicles.parts() and (self.same_request == REPLACE or self.pending_max):
+            for vin in vehicles.names(job.at):
                 for row in self._surplus(job, self._register.rows_after(t.digest(vin), b"", ALL)):
                     if not self._dispatcher.is_in_flight(row):
                         self._dispatcher.settle(row, DROPPED, now_ms)
@@ -289,6 +308,8 @@ class Storing:
         job.connection = None
         if connection is not None:
             complete(connection)
+        if job.answer is not None:
+            job.answer(True)
 
     def _surplus(self, job: Job, rows: list[Row]) -> list[Row]:
         """The rows of one vehicle which are replaced, or over the limit."""
@@ -313,15 +334,15 @@ class Storing:
 
     def _call(self, job: Job) -> None:
         """Vehicles which are connected get what they can."""
-        for vins in job.parts[job.at : job.at + PARTS_PER_SLICE]:
-            for vin in vins:
+        vehicles = job.vehicles
+        for part in range(job.at, min(job.at + PARTS_PER_SLICE, vehicles.parts())):
+            for vin in vehicles.names(part):
                 session = self._by_client.get(vin)
                 if session is not None and session.connection is not None:
                     self._want(vin, BATCH)
-        for at in range(job.at, min(job.at + PARTS_PER_SLICE, len(job.parts))):
-            job.parts[at] = []  # it takes a while to forget them all
+            vehicles.forget(part)  # it takes a while to forget them all
         job.at += PARTS_PER_SLICE
-        if job.at >= len(job.parts):
+        if job.at >= vehicles.parts():
             self._job = None
 
     # Commits
@@ -352,6 +373,8 @@ class Storing:
             self._register.hidden.discard(job.ts_ms)
         if job.connection is not None:
             job.connection.close(reasons.UNSPECIFIED_ERROR, "the trigger could not be stored")
+        if job.answer is not None:
+            job.answer(False)
         self._runner.want_turn(self._participant)
 
 

@@ -23,6 +23,7 @@ from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.message_queues.host import MessageQueueHost
 from queuelake.broker.message_queues.service import MessageQueues
 from queuelake.broker.pipeline.staged_copy import Plan, copy, stored
+from queuelake.broker.pipeline.staged_fanout import fan_out
 from queuelake.broker.pipeline.staged_targets import StageTargets
 from queuelake.broker.pipeline.staged_work import discard, move_delayed
 from queuelake.broker.queue_operations import Operation
@@ -36,7 +37,7 @@ from queuelake.settings import Settings
 from queuelake.storage import api
 from queuelake.storage import stage_records as records
 from queuelake.storage.chunk import Record, decode_chunk
-from queuelake.storage.prepared import Letters, Prepared, PreparedReader, numbers
+from queuelake.storage.prepared import Letters, Prepared, PreparedIds, PreparedReader, numbers
 from queuelake.storage.stage_tables import OPEN, open_stages, stage_key
 
 COMMITS_MAX: Final = 4  # at a time
@@ -141,6 +142,8 @@ class Staging:
         prepared = await loop.run_in_executor(self._threads, PreparedReader, self._path(asked))
         try:
             summary = prepared.summary
+            if isinstance(summary, PreparedIds) and asked.target == tables.SDV_NAME:
+                return await fan_out(self._fanout, asked, summary, self._path(asked), key)
             if not isinstance(summary, Prepared) or asked.target == tables.SDV_NAME:
                 raise ChangedError(f"this was not prepared for {asked.target!r}")
             host = self._host(asked, summary)
