@@ -15,7 +15,7 @@ import pytest
 from queuelake.cli import checks
 from queuelake.cli import main as cli
 
-FREE_PORTS = ["--set=listeners.mqtt.port=0", "--set=listeners.ws.port=0", "--set=http.port=0"]
+FREE_PORTS = [f"--set={key}.port=0" for key in ("listeners.mqtt", "listeners.ws", "http", "flight")]
 
 
 def diagnose(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[Any]]:
