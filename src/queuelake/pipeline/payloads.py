@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from queuelake.flight import PayloadSchema
 from queuelake.pipeline.lake import values
+from queuelake.pipeline.lake.lease import HeldLease
+from queuelake.pipeline.lake.table import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -125,6 +127,15 @@ class PayloadReader:
         else:
             why = why.otherwise(F.lit(f"the payload is not {kind} of {len(self.wanted)} columns"))
         return F.when(F.length("payload") == 0, why).when(corrupt, why)
+
+
+def extend_value(table: LakeTable, reader: PayloadReader, lease: HeldLease) -> None:
+    """Give a table the fields a schema asks for, before rows with them come."""
+    schema = table.schema()
+    have = schema.field("value").type if "value" in schema.names else None
+    named = reader.place(have)
+    if named is not None and not values.covers(have, named):
+        table.extend(pa.field("value", named), lease)
 
 
 def misfits(wanted: StructType, text: Column) -> Column:

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Final
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,9 +32,8 @@ from queuelake.pipeline.lake.lake import Lake, read_rows
 from queuelake.pipeline.lake.lease import HeldLease
 from queuelake.pipeline.lake.ranges import Reach, Slice
 from queuelake.pipeline.lake.table import Change, LakeTable, Move, MovedError
-from queuelake.pipeline.lake.tasks import Written, collected
-from queuelake.pipeline.lake.values import covers
-from queuelake.pipeline.payloads import PayloadReader
+from queuelake.pipeline.lake.tasks import Written, collected, parallelism
+from queuelake.pipeline.payloads import PayloadReader, extend_value
 from queuelake.tables import Table
 
 log = logging.getLogger(__name__)
@@ -209,10 +207,8 @@ class TableRound:
         if not by_schema:
             return []
         spark = self._context.spark
-        context = spark.sparkContext if hasattr(spark, "_jsc") else None
-        cores = context.defaultParallelism if context else 8
         rows = sum(part.rows for parts in by_schema.values() for part in parts)
-        length = ranges.task_rows(rows, cores)
+        length = ranges.task_rows(rows, parallelism(spark))
         endpoint = self._context.connection.endpoint
         target = Target(endpoint, self._archive.lake.uri, self._name, self._lease.epoch)
         jobs = []
@@ -292,12 +288,3 @@ class TableRound:
             if upto > shard.archived:
                 marks.append(Mark(shard.queue_id, shard.shard, upto))
         self._archive.tell(self._name, self._table.id, marks)
-
-
-def extend_value(table: LakeTable, reader: PayloadReader, lease: HeldLease) -> None:
-    """Give a table the fields a schema asks for, before rows with them come."""
-    schema = table.schema()
-    have = schema.field("value").type if "value" in schema.names else None
-    named = reader.place(have)
-    if named is not None and not covers(have, named):
-        table.extend(pa.field("value", named), lease)

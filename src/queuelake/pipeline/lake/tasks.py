@@ -16,9 +16,13 @@ from queuelake.pipeline.lake.files import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 RESULT_DDL: Final = "result string"
+PARALLELISM_UNKNOWN: Final = 8
 Work = TypeVar("Work")
+Keep = Callable[[pa.Table], pa.Table]  # rows to those which stay; runs in tasks
+Check = Callable[[], None]  # raises when the job is to stop
 
 
 class Written(Struct, frozen=True):
@@ -32,7 +36,7 @@ def spread(
     spark: SparkSession,
     work: list[Work],
     do: Callable[[Work], Iterator[pa.RecordBatch]],
-    ddl: str = RESULT_DDL,
+    schema: StructType | str = RESULT_DDL,
 ) -> DataFrame:
     """One task for each item of work; the DataFrame has what `do` yields."""
 
@@ -42,7 +46,15 @@ def spread(
                 yield from do(work[number])
 
     numbers = spark.range(0, len(work), 1, max(1, len(work)))
-    return numbers.mapInArrow(run, ddl)
+    return numbers.mapInArrow(run, schema)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once, as far as the driver can tell."""
+    try:
+        return max(1, spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect does not say
+        return PARALLELISM_UNKNOWN
 
 
 def report(written: list[Written]) -> pa.RecordBatch:
