@@ -190,7 +190,7 @@ def test_p9a_what_a_failed_batch_left_is_removed_and_nothing_else(
     names = {file.path.rpartition("/")[2] for file in kept + replaced + begun}
     assert there == names
     assert left[0].path.rpartition("/")[2] not in there
-    with pytest.raises(FilesMissingError):
+    with pytest.raises(LeaseLostError):
         table.commit(Change(left), dead)
     assert sweep.vacuum(table, living, 168) == 0
     assert sweep.vacuum(table, living, 0) == 1

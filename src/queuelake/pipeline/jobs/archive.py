@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
+from queuelake.errors import LeaseLostError
 from queuelake.flight import ArchivedTold, Mark, PayloadSchema, Shard
 from queuelake.pipeline.failpoint import failpoint
 from queuelake.pipeline.jobs import archive_tasks
@@ -57,8 +58,13 @@ def run(context: JobContext, options: Options) -> Summary:
     archive = Archive(context, options)
     while True:
         context.check()
-        with archive.lake.lease(context.connection, context.id, options.wait_s) as lease:
-            behind = archive.round(lease)
+        try:
+            with archive.lake.lease(context.connection, context.id, options.wait_s) as lease:
+                behind = archive.round(lease)
+        except LeaseLostError as error:
+            # This process was held up for long: what it had begun is void, its work is not.
+            log.warning("archive: %s", error)
+            continue
         if behind == 0 and options.once:
             return archive.summary()
         if not options.once:

@@ -125,11 +125,11 @@ class LakeTable:
         MovedError: the table is not where the change begins.
         FilesMissingError: a file to be added is not there.
         """
-        check_files(self.uri, change.adds)
         for _ in range(ATTEMPTS_MAX):
             lease.check()
             self.refresh()
             self._check(change, lease)
+            check_files(self.uri, change.adds)
             try:
                 self._delta.create_write_transaction(
                     actions(change),
