@@ -24,7 +24,7 @@ class Flight:
         self.client = flight.connect(url, **fields)
         key = read_api_key(broker.data_dir) if key is None else key
         headers = [(b"authorization", b"Bearer " + key.encode())] if key else []
-        self._options = flight.FlightCallOptions(timeout=60, headers=headers)
+        self.options = flight.FlightCallOptions(timeout=60, headers=headers)
 
     def __enter__(self) -> Flight:
         return self
@@ -35,7 +35,7 @@ class Flight:
     def act(self, name: str, body: object) -> list[Any]:
         """The answers, each decoded."""
         action = flight.Action(name, contract.encode(body))  # type: ignore[arg-type]
-        results = self.client.do_action(action, self._options)
+        results = self.client.do_action(action, self.options)
         return [json.loads(result.body.to_pybytes()) for result in results]
 
     def shards(self, queue: str = "*", **fields: Any) -> list[contract.Shard]:
@@ -43,7 +43,7 @@ class Flight:
         return [contract.msgspec.convert(one, contract.Shard) for part in answers for one in part]
 
     def stream(self, wanted: contract.Range) -> Any:
-        return self.client.do_get(flight.Ticket(contract.encode(wanted)), self._options)
+        return self.client.do_get(flight.Ticket(contract.encode(wanted)), self.options)
 
     def read(self, shard: contract.Shard, table: contract.Table = "messages", **fields: Any) -> Any:
         """One shard, or a part of it, as a table."""

@@ -310,13 +310,49 @@ def test_what_is_wrong_with_a_range_is_said_in_one_line(flight: Flight) -> None:
             flight.stream(wanted)
         assert str(caught.value).startswith(words)
     with pytest.raises(pyflight.FlightServerError, match="BAD_REQUEST: this is no Range"):
-        flight.client.do_get(pyflight.Ticket(b"{}"), flight._options)
+        flight.client.do_get(pyflight.Ticket(b"{}"), flight.options)
     with pytest.raises(pyflight.FlightServerError, match="BAD_REQUEST: there is no action 'x'"):
         flight.act("x", contract.ShardsAsked())
     with pytest.raises(pyflight.FlightServerError, match="BAD_REQUEST: operation 'metrics'"):
         flight.act(contract.CALL, contract.Call("metrics"))
 
 
+def test_shards_say_what_the_queue_is_set_to(flight: Flight, connect: Connect, name: str) -> None:
+    client = connect()
+    schema = {"format": "json", "ddl": "a int"}
+    one_partition(client, name, archive=True, schema=schema)
+    (shard,) = flight.shards(name)
+    assert (shard.archive, shard.archived, shard.lost) == (True, 0, [])
+    assert shard.schema == contract.PayloadSchema("json", "a int")
+    one_partition(client, f"{name}/plain")
+    (plain,) = flight.shards(f"{name}/plain")
+    assert (plain.archive, plain.schema) == (False, None)
+
+
+def test_marks_of_the_archive_come_back_with_the_shards(
+    flight: Flight, connect: Connect, name: str
+) -> None:
+    client = connect()
+    one_partition(client, name, archive=True)
+    client.publish_each(name, "a", "b")
+    (shard,) = flight.shards(name)
+    told = contract.ArchivedTold("messages", "lake-1", [contract.Mark(shard.queue_id, 0, 1)], True)
+    assert flight.act(contract.ARCHIVED, told) == [None]
+    (shard,) = flight.shards(name)
+    assert (shard.archived, shard.upto) == (1, 2)
+
+
+def test_a_lease_is_asked_of_the_broker(flight: Flight, name: str) -> None:
+    asked = contract.LeaseAsked(name, "me", 5.0)
+    (lease,) = flight.act(contract.LEASE, asked)
+    assert lease["lake"] == name
+    with pytest.raises(pyflight.FlightServerError) as caught:
+        flight.act(contract.LEASE, contract.LeaseAsked(name, "another", 5.0))
+    assert contract.parse_error(str(caught.value))[0] == "LEASE_TAKEN"
+    held = contract.Lease(lease["lake"], lease["epoch"], lease["until_ms"])
+    assert flight.act(contract.RELEASE, held) == [None]
+
+
 def test_operations_of_the_broker_can_be_called(exporting: BrokerProcess, flight: Flight) -> None:
     (status,) = flight.act(contract.CALL, contract.Call("status"))
-    assert status["addresses"]["grpc"] == f"grpc://127.0.0.1:{exporting.flight_port}"
+    assert status["addresses"]["flight"] == f"grpc://127.0.0.1:{exporting.flight_port}"

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyarrow import flight as pyflight
 
@@ -148,9 +149,22 @@ def test_a_viewer_reads_and_changes_nothing(
     assert connect().publish(name, "seen") == SUCCESS
     with Flight(exporting, add_key(exporting.data_dir, name, "viewer")) as flight:
         assert [row["payload"] for row in flight.rows(name)] == [b"seen"]
-        asked = contract.LeaseAsked("lake", "me", 5.0)
-        with pytest.raises(pyflight.FlightUnauthorizedError, match=r"FORBIDDEN: .*needs operator"):
-            flight.act(contract.LEASE, asked)
+        assert flight.act(contract.CALL, contract.Call("status"))[0]["version"]
+        for action, body in (
+            (contract.LEASE, contract.LeaseAsked("lake", "me", 5.0)),
+            (contract.CALL, contract.Call("sdv_cancel", {"request_id": "r"})),
+            (contract.COMMIT, contract.CommitAsked("job", 1, name, [])),
+        ):
+            with pytest.raises(pyflight.FlightUnauthorizedError, match=r"FORBIDDEN: .*operator"):
+                flight.act(action, body)
+        stage = pyflight.FlightDescriptor.for_command(
+            contract.encode(contract.Stage("job", 1, name, "t"))
+        )
+        writer, _ = flight.client.do_put(
+            stage, pa.schema([("payload", pa.binary())]), flight.options
+        )
+        with pytest.raises(pyflight.FlightUnauthorizedError, match="FORBIDDEN: "):
+            writer.close()
 
 
 def test_tls(fresh_broker: BrokerFactory, connect: Connect, tmp_path: Path) -> None:

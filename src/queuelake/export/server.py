@@ -15,7 +15,7 @@ from pyarrow import flight
 
 from queuelake import control, control_pipeline
 from queuelake import flight as contract
-from queuelake.apikey import Caller, KeyFile
+from queuelake.apikey import Caller, KeyFile, Role
 from queuelake.control import ExportStart
 from queuelake.errors import BrokerDownError, QueuelakeError, RefusedError
 from queuelake.export.auth import MIDDLEWARE, RequireKey, caller_with_role
@@ -27,6 +27,7 @@ from queuelake.storage.reader import StoreReader
 STREAMS_MAX: Final = 32
 STREAM_WAIT_S: Final = 30.0
 CALL_TIMEOUT_S: Final = 30.0
+READING_CALLS: Final = frozenset({"batch", "sdv_request", "status"})  # of `flight.CALLS`
 
 # Actions which the broker answers: the type of their body, and the name of the operation.
 _FORWARDED: Final[dict[str, tuple[type[msgspec.Struct], str]]] = {
@@ -92,7 +93,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 for found in find_shards(self._store, queue_flags(self._data_dir), asked):
                     yield flight.Result(msgspec.json.encode(found))
                 return
-            with _on_behalf_of(caller_with_role(context, "operator")):
+            with _on_behalf_of(caller_with_role(context, _needed_role(name, body))):
                 answer = self._answer(name, body)
             yield flight.Result(msgspec.json.encode(answer))
 
@@ -124,6 +125,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             (contract.CALL, "an operation of the broker"),
             *[(name, f"the broker's {operation}") for name, (_, operation) in _FORWARDED.items()],
         ]
+
+
+def _needed_role(action: str, body: bytes) -> Role:
+    """What somebody must be to have this done."""
+    if action == contract.CALL and _decode(body, contract.Call).op in READING_CALLS:
+        return "viewer"
+    return "operator"
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

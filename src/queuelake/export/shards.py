@@ -10,7 +10,6 @@ import msgspec
 
 from queuelake import control
 from queuelake.control_pipeline import QUEUE_FLAGS, QueueFlags
-from queuelake.errors import AnswerError
 from queuelake.export.places import first_at, reach
 from queuelake.export.queues import (
     FANOUT,
@@ -100,10 +99,5 @@ class _Finder:
 
 def queue_flags(data_dir: Path) -> Flags:
     """What the settings of queues say, by their numbers."""
-    try:
-        answer = control.call(data_dir, QUEUE_FLAGS, {}, CALL_TIMEOUT_S)
-    except AnswerError as error:
-        if error.code != "NOT_FOUND":
-            raise
-        return {}
+    answer = control.call(data_dir, QUEUE_FLAGS, {}, CALL_TIMEOUT_S)
     return {one.number: one for one in msgspec.convert(answer, list[QueueFlags])}
