@@ -334,7 +334,9 @@ class Mailboxes(Participant):
         self.writes.seal(batch)
         self.writes.log.write(batch)
         for name, position in self._saves.items():
-            t.put_state(batch, t.digest(name), position.acked, position.ts_ms, name)
+            reader = self.readers.get(name)
+            owner = reader.digest if reader is not None else t.digest(name)
+            t.put_state(batch, owner, position.acked, position.ts_ms, name)
         self._sealed_saves = self._saves
         self._saves = {}
         self._sealed_reverting = self._reverting

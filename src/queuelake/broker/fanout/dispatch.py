@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
-from queuelake.broker.auth.filters import covers
 from queuelake.broker.clock import Clock, TimerWheel
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.fanout.awake import Awake
@@ -25,7 +24,8 @@ from queuelake.broker.fanout.burial import bury
 from queuelake.broker.fanout.metrics import FanoutMetrics
 from queuelake.broker.fanout.payloads import Payloads
 from queuelake.broker.fanout.register import Register
-from queuelake.broker.session import Session, Subscription
+from queuelake.broker.fanout.topics import VehicleTopics
+from queuelake.broker.session import Session
 from queuelake.engine.kinds import fanout as f
 from queuelake.engine.machine import Command, Effect, Meta
 from queuelake.protocol import reasons
@@ -52,8 +52,6 @@ class Dispatcher:
     """All vehicles which are awake."""
 
     __slots__ = (
-        "_before",
-        "_behind",
         "_by_client",
         "_clock",
         "_delivery",
@@ -73,6 +71,7 @@ class Dispatcher:
         "policy",
         "pool_size",
         "retention_ms",
+        "topics",
     )
 
     def __init__(
@@ -99,8 +98,7 @@ class Dispatcher:
         self._payloads: Payloads = payloads
         self._metrics: FanoutMetrics = metrics
         self._want: Callable[[str, int], None] = want
-        self._before: bytes = b""  # the VIN, in a topic
-        self._behind: bytes = b""
+        self.topics: VehicleTopics = VehicleTopics()
         self._fetching: list[Awake] = []  # those which want something
         self._missing: dict[bytes, set[str]] = {}  # data -> vehicles which wait for it
         self._offered: list[str] = []  # vehicles, with the group being collected
@@ -110,9 +108,6 @@ class Dispatcher:
         self.pool_size: int = 1
         self.retention_ms: int = 0
 
-    def use_prefix(self, before: str, behind: str) -> None:
-        self._before, self._behind = before.encode(), behind.encode() + b"/"
-
     # What happens
 
     def attempt(self, vin: str, cause: int, now_ms: int) -> None:
@@ -120,7 +115,7 @@ class Dispatcher:
         session = self._by_client.get(vin)
         if session is None or session.connection is None:
             return
-        is_ready = self.subscription(session) is not None
+        is_ready = self.topics.subscription(session) is not None
         awake = self.awake.get(vin)
         if awake is None:
             if not is_ready:
@@ -147,7 +142,7 @@ class Dispatcher:
     def _answered(
         self, awake: Awake, session: Session, row: f.Row, reason: int, now_ms: int
     ) -> None:
-        is_ready = session.connection is not None and self.subscription(session) is not None
+        is_ready = session.connection is not None and self.topics.subscription(session) is not None
         self._apply(awake, session, f.Acknowledge(row, reason, is_ready), now_ms)
 
     def left(self, vin: str) -> None:
@@ -310,13 +305,13 @@ class Dispatcher:
     def _send(self, awake: Awake, session: Session, effect: f.Send, meta: Meta) -> list[Effect]:
         row = effect.row
         vehicle = awake.vehicle
-        subscription = self.subscription(session)
+        subscription = self.topics.subscription(session)
         body = self._payloads.body(t.data_key(row.data_id))
         if subscription is None or body is None:
             return vehicle.apply(meta, f.NotTaken())
         number = subscription.subscription_id
         ids = encode_ids([number]) if number else b""
-        topic = self._before + session.name + self._behind + row.request_id.encode()
+        topic = self.topics.prefix(session) + row.request_id.encode()
         size = FRAME_BYTES + len(topic) + len(ids) + len(body)
         if session.packet_size_max and size > session.packet_size_max:
             return vehicle.apply(meta, f.Acknowledge(row, reasons.PACKET_TOO_LARGE, True))
@@ -335,18 +330,6 @@ class Dispatcher:
 
     def session(self, vin: str) -> Session | None:
         return self._by_client.get(vin)
-
-    def subscription(self, session: Session) -> Subscription | None:
-        """By which it gets messages of ours: that of the filter as it is, or a wider one."""
-        wanted = self._before + session.name + self._behind + b"+"
-        found = session.subscriptions.get(wanted)
-        if found is not None and found.qos:
-            return found
-        levels = wanted.split(b"/")
-        for found in session.subscriptions.values():
-            if found.qos and not found.shared and covers(found.topic_filter.split(b"/"), levels):
-                return found
-        return None
 
     def _held(self, awake: Awake, session: Session) -> f.Row | None:
         """The row whose message the session has, unacknowledged or not sent yet."""

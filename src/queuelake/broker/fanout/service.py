@@ -329,7 +329,7 @@ class Fanout(TopicService, Participant):
         dispatcher.policy.ack_timeout_ms = config.ack_timeout_ms
         dispatcher.policy.on_reject = _ON_REJECT[config.on_reject]
         before, _, behind = config.topic_prefix.partition(VIN)
-        dispatcher.use_prefix(before, behind)
+        dispatcher.topics.use_prefix(before, behind)
         self.storing.same_request = _SAME_REQUEST[config.same_request]
         self.storing.pending_max = config.max_pending_per_vehicle
         router = self.delivery.router

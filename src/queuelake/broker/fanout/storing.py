@@ -13,10 +13,11 @@ which are durable by then stay hidden, and garbage collection deletes them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.fanout.dispatch import Dispatcher
+from queuelake.broker.fanout.dropping import Dropping
 from queuelake.broker.fanout.metrics import FanoutMetrics
 from queuelake.broker.fanout.register import Register
 from queuelake.broker.fanout.trigger import Trigger
@@ -25,7 +26,7 @@ from queuelake.broker.inbound import complete
 from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
-from queuelake.engine.kinds.fanout import BATCH, DROPPED, Row
+from queuelake.engine.kinds.fanout import BATCH
 from queuelake.errors import RefusedError
 from queuelake.protocol import reasons
 from queuelake.storage import api
@@ -40,7 +41,6 @@ ROWS_PER_SLICE: Final = 1_000
 ROWS_PER_SLICE_SHARED: Final = 125  # while others wait for commits, too
 BULK: Final = 8  # times as many where a million is usual
 PARTS_PER_SLICE: Final = 4  # of a trigger; vehicles are called
-ALL: Final = 1_000_000  # rows of one vehicle
 
 # What is done with a trigger, in this order.
 READING: Final = -1
@@ -63,6 +63,7 @@ class Job:
         "connection",
         "count",
         "data_id",
+        "drops",
         "gave_way",
         "group",
         "is_giving_way",
@@ -106,6 +107,7 @@ class Job:
         self.gave_way: bool = False  # for the next slice, which it does once
         self.is_shared: bool = False  # others had to wait for a commit since the last slice
         self.stage: int = READING
+        self.drops: Iterator[bool] | None = None  # under way
         self.line: list[Vehicle] = []  # the next of them, in order
 
 
@@ -294,15 +296,15 @@ class Storing:
 
     def _drop(self, job: Job, now_ms: int) -> None:
         """What has to go for the new rows."""
-        vehicles = job.vehicles
-        if job.at < vehicles.parts() and (self.same_request == REPLACE or self.pending_max):
-            for vin in vehicles.names(job.at):
-                for row in self._surplus(job, self._register.rows_after(t.digest(vin), b"", ALL)):
-                    if not self._dispatcher.is_in_flight(row):
-                        self._dispatcher.settle(row, DROPPED, now_ms)
-            job.at += 1
-            return
-        job.at = 0
+        if self.same_request == REPLACE or self.pending_max:
+            if job.drops is None:
+                dropping = Dropping(self._register, self._dispatcher, job.request_id, job.ts_ms)
+                dropping.replaces = self.same_request == REPLACE
+                dropping.pending_max = self.pending_max
+                job.drops = dropping.drop_for(job.vehicles, now_ms)
+            if next(job.drops, False):
+                return
+        job.drops = None
         job.stage = CALLING
         connection = job.connection
         job.connection = None
@@ -310,27 +312,6 @@ class Storing:
             complete(connection)
         if job.answer is not None:
             job.answer(True)
-
-    def _surplus(self, job: Job, rows: list[Row]) -> list[Row]:
-        """The rows of one vehicle which are replaced, or over the limit."""
-        surplus: list[Row] = []
-        kept: list[Row] = []
-        replaces = self.same_request == REPLACE
-        for row in rows:
-            is_older = row.request_id == job.request_id and row.ts_ms < job.ts_ms
-            if replaces and is_older and not self._dispatcher.is_in_flight(row):
-                surplus.append(row)
-            else:
-                kept.append(row)
-        over = len(kept) - self.pending_max if self.pending_max else 0
-        task = task_type(job.request_id)
-        for row in kept:
-            if over <= 0:
-                break
-            if task_type(row.request_id) == task and not self._dispatcher.is_in_flight(row):
-                surplus.append(row)
-                over -= 1
-        return surplus
 
     def _call(self, job: Job) -> None:
         """Vehicles which are connected get what they can."""
@@ -376,8 +357,3 @@ class Storing:
         if job.answer is not None:
             job.answer(False)
         self._runner.want_turn(self._participant)
-
-
-def task_type(request_id: str) -> str:
-    """Of `task_{type}_{number}`: all but the number."""
-    return request_id.rpartition("_")[0] or request_id

@@ -58,7 +58,7 @@ def inspect(fanout: Fanout, vin: str) -> SdvVehicle:
     return SdvVehicle(
         vin,
         session is not None and session.connection is not None,
-        session is not None and fanout.dispatcher.subscription(session) is not None,
+        session is not None and fanout.dispatcher.topics.subscription(session) is not None,
         flying,
         [
             SdvPending(
