@@ -79,6 +79,16 @@ def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
+def hit(process: subprocess.Popen[str], rows: int, number: signal.Signals) -> None:
+    """Send a signal when so many rows are done, while more are to come."""
+    for line in lines(process):
+        if line["done"] >= rows:
+            assert line["done"] < line["total"]
+            process.send_signal(number)
+            return
+    raise AssertionError(process.stderr.read() if process.stderr else "")
+
+
 @pytest.mark.timeout(600)
 def test_acceptance_11_a_replay_which_is_killed_continues_without_doubles(plant: Plant) -> None:
     with plant.client() as client:
@@ -88,11 +98,8 @@ def test_acceptance_11_a_replay_which_is_killed_continues_without_doubles(plant:
     archive.run(plant.context("archive"), ONCE)
     arguments = ["replay", "--queue", "$queue/orders", "--to", "$queue/again", "--job-id", "j1"]
     process = plant.command(*arguments, "--rate", "10")
-    for line in lines(process):
-        if line["done"] >= 20:
-            process.send_signal(signal.SIGKILL)
-            break
-    process.wait(60)
+    hit(process, 20, signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL
     summary = replay.run(
         plant.context("replay", "j1"), replay.Options("$queue/orders", "$queue/again")
     )
@@ -115,10 +122,7 @@ def test_p12_ctrl_c_ends_a_job_cleanly_and_the_next_run_continues(plant: Plant) 
     archive.run(plant.context("archive"), ONCE)
     arguments = ["replay", "--queue", "$queue/stops", "--to", "$queue/stopped", "--job-id", "j2"]
     process = plant.command(*arguments, "--rate", "5")
-    for line in lines(process):
-        if line["done"] >= 5:
-            process.send_signal(signal.SIGINT)
-            break
+    hit(process, 5, signal.SIGINT)
     rest = list(lines(process))
     assert process.wait(60) == 130
     assert rest[-1]["state"] == "cancelled"

@@ -229,11 +229,9 @@ def _flight_url(settings: Settings) -> str:
     except QueuelakeError:
         status = {}
     addresses = status.get("addresses", {}) if isinstance(status, dict) else {}
-    if "flight" in addresses:
-        return str(addresses["flight"])
     flight = settings.flight
     scheme = "grpc+tls" if flight.certificate else "grpc"
-    return f"{scheme}://{flight.bind}:{flight.port}"
+    return str(addresses.get(scheme, f"{scheme}://{flight.bind}:{flight.port}"))
 
 
 def _api_key(settings: Settings) -> str:

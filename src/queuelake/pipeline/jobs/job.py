@@ -125,7 +125,7 @@ class JobContext:
         if self._spark is None:
             from queuelake.pipeline.session import build_session
 
-            self.progress.message = "starting Spark"
+            doing, self.progress.message = self.progress.message, "starting Spark"
             place = self.place
             self._spark = build_session(
                 f"queuelake {self.kind} {self.id}",
@@ -133,7 +133,7 @@ class JobContext:
                 place.remote or None,
                 place.conf,
             )
-            self.progress.message = ""
+            self.progress.message = doing
             # Spark has put its own handler of Ctrl-C in the place of ours.
             _handle_signals(self)
         return self._spark
@@ -246,8 +246,8 @@ def _end(
         if journal is not None:
             journal(outcome)
     except (QueuelakeError, OSError) as error:
-        # The work is done, or has failed for a reason of its own: that is what is to be told.
-        print(f"warning: the lake has no row of this run: {error}", file=sys.stderr)
+        if outcome.state != "failed":  # why it failed is what is to be told, not this as well
+            print(f"warning: the lake has no row of this run: {error}", file=sys.stderr)
     view.end(context.progress, outcome)
 
 

@@ -72,12 +72,20 @@ def view_for(kind: str, job: str, as_json: bool) -> View:
 
 
 class JsonView:
+    """A line when something has changed, and now and then to show that it goes on."""
+
     def __init__(self, kind: str, job: str, out: IO[str] | None = None) -> None:
         self._head = {"job": job, "kind": kind}
         self._out = out or sys.stdout
+        self._shown: tuple[object, ...] = ()
+        self._shown_s = 0.0
 
     def show(self, progress: Progress) -> None:
-        self._print({"state": "running", **self._numbers(progress)})
+        now_s = time.monotonic()
+        figures = (progress.done, progress.total, progress.lag, progress.message)
+        if figures != self._shown or now_s - self._shown_s >= LINE_EVERY_S:
+            self._shown, self._shown_s = figures, now_s
+            self._print({"state": "running", **self._numbers(progress)})
 
     def end(self, progress: Progress, outcome: Outcome) -> None:
         ended: dict[str, object] = {"state": outcome.state, **self._numbers(progress)}
