@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from queuelake.errors import RefusedError, StorageError
 from queuelake.export.chunks import Chunks
-from queuelake.export.messages import MessageColumns
+from queuelake.export.messages import MessageColumns, numbered
 from queuelake.export.schemas import schema_of
 from queuelake.protocol import properties as p
 from queuelake.storage.chunk import Record, decode_chunk, encode_chunk
@@ -196,6 +197,12 @@ def test_a_column_which_is_none_is_refused() -> None:
 def test_columns_come_in_the_order_in_which_they_were_asked_for() -> None:
     assert schema_of("stats", ["ts", "queue"]).names == ["ts", "queue"]
     assert schema_of("stats", []).names == list(COLUMNS["stats"])
+
+
+@pytest.mark.parametrize("first", [1, 5, 95, 999_990, 10**18 - 3])
+def test_ids_are_numbered_over_the_powers_of_ten(first: int) -> None:
+    numbers = np.array([first, first + 1, first + 7, first + 1000])
+    assert numbered("$queue/ü:3:", numbers).to_pylist() == [f"$queue/ü:3:{n}" for n in numbers]
 
 
 def test_batches_of_many_chunks_are_in_order() -> None:

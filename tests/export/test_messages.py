@@ -302,9 +302,14 @@ def test_a_queue_which_is_deleted_while_it_is_read_ends(
 
 
 def test_what_is_wrong_with_a_range_is_said_in_one_line(flight: Flight) -> None:
+    ecq = flight.shards("$ECQ")[0].queue_id
     for wanted, words in (
         (contract.Range("messages", "nosuch-7", 0, 0, 1), "NOT_FOUND: queue id 'nosuch-7'"),
         (contract.Range("messages", "x", 0, 0, 1, ["y"]), "BAD_REQUEST: table 'messages' has no"),
+        (contract.Range("messages", ecq, 16, 0, 1), "BAD_REQUEST: shard 16: allowed: 0 to 15"),
+        (contract.Range("messages", ecq, -1, 0, 1), "BAD_REQUEST: shard -1: allowed: 0 to 15"),
+        (contract.Range("messages", ecq, 0, 2, 1), "BAD_REQUEST: range (2, 1]: allowed: "),
+        (contract.Range("messages", ecq, 0, 0, 1 << 63), "BAD_REQUEST: range (0, 922"),
     ):
         with pytest.raises(pyflight.FlightServerError) as caught:
             flight.stream(wanted)

@@ -10,20 +10,33 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import flight
 
+from queuelake.control import ExportStart
 from queuelake.control_pipeline import QueueFlags
 from queuelake.engine.events import Events
 from queuelake.errors import DataLostError, NotFoundError
-from queuelake.export import records, shards
+from queuelake.export import logs, records, shards
 from queuelake.export.ranges import read_range
 from queuelake.export.schemas import schema_of
+from queuelake.export.server import FlightServer
 from queuelake.export.shards import find_shards
-from queuelake.flight import PayloadSchema, Range, Shard, ShardsAsked
+from queuelake.flight import PayloadSchema, Range, Shard, ShardsAsked, encode, parse_error
+from queuelake.storage import ecq_tables, log_tables, queue_records, stage_tables
 from queuelake.storage import pipeline_tables as t
-from queuelake.storage import queue_records, stage_tables
-from queuelake.storage.api import ARCHIVED, CHUNKS, QUEUES, STAGED, STATS, Batch
+from queuelake.storage.api import (
+    ARCHIVED,
+    CHUNKS,
+    ECQ_LOG,
+    ECQ_PAYLOAD,
+    META,
+    QUEUES,
+    STAGED,
+    STATS,
+    Batch,
+)
 from queuelake.storage.archive_tables import Archived, archived_key, archived_value
-from queuelake.storage.chunk import encode_chunk
+from queuelake.storage.chunk import Record, encode_chunk
 from queuelake.storage.lmdb_store import LmdbStore
 from queuelake.storage.queue_tables import chunk_key, put_chunk, queue_key
 from queuelake.storage.reader import StoreReader
@@ -254,6 +267,57 @@ def test_what_was_promised_and_dropped_is_an_error_which_names_it(opened: Open) 
     assert [row["seqno"] for row in rows(reader, "messages", 20, 30)] == list(range(21, 31))
     assert rows(reader, "messages", 5, 15) == []
     assert len(rows(reader, "messages", 0, 30, fail_on_loss=False)) == 10
+
+
+def test_a_loss_is_an_error_of_the_call(opened: Open, tmp_path: Path) -> None:
+    reader = opened(put_lost)
+    (tmp_path / "api-key").write_text("k:s\n")
+    server = FlightServer(ExportStart(str(tmp_path), "127.0.0.1", 0), reader)
+    options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer k:s")])
+    wanted = Range("messages", f"{reader.id}-{QUEUE}", 0, 0, 30)
+    with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
+        with pytest.raises(flight.FlightServerError) as caught:
+            client.do_get(flight.Ticket(encode(wanted)), options).read_all()
+        code, words = parse_error(str(caught.value))
+        assert code == "DATA_LOST"
+        assert words.startswith("messages of queue '$queue/q', shard 0: (3, 5] was dropped")
+    server.shutdown()
+
+
+# Mailboxes and fan-out
+
+
+def test_windows_of_a_log_in_which_everything_is_gone_are_passed(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "BATCH_SEQUENCES", 2)
+    owner = ecq_tables.digest(b"car")
+    shard = log_tables.shard_of(owner)
+
+    def write(batch: Batch) -> None:
+        ecq_tables.put_seqno(batch, owner, 100, 1, b"car")
+        keys = []
+        for n in range(1, 12):
+            one = Record(b"", b"k%d" % n, b"", b"", b"", b"p%d" % n, 1, 0, 1000 + n, 0, n)
+            key = ecq_tables.put_entry(batch, owner, ecq_tables.digest(one.key), one)
+            keys.append(key)
+            if 3 < n < 10:
+                batch.delete(ECQ_PAYLOAD, key)
+        log_tables.put_rows(batch, ECQ_LOG, shard, 5, keys)
+        state = log_tables.LogState()
+        state.next[shard] = 16
+        batch.put(META, log_tables.META_KEYS[ECQ_LOG], state.encode())
+
+    reader = opened(write)
+    asked = ShardsAsked(queue="$ECQ", ts_ms=1010)
+    (found,) = find_shards(reader, {}, asked)
+    assert (found[shard].after, found[shard].upto) == (13, 15)
+    wanted = Range("messages", found[shard].queue_id, shard, 0, 15)
+    batches = list(read_range(reader, wanted)[1])
+    table = pa.Table.from_batches(batches)
+    assert table["seqno"].to_pylist() == [5, 6, 7, 14, 15]
+    assert table["payload"].to_pylist() == [b"p1", b"p2", b"p3", b"p10", b"p11"]
+    assert all(batch.num_rows for batch in batches)
 
 
 # Shards

@@ -44,7 +44,7 @@ log = logging.getLogger("queuelake.server")
 SWITCH_INTERVAL_S = 0.0005  # the commit thread must not wait 5 ms for the interpreter lock
 BUFFERED_SYNC_S = 1.0
 GC_THRESHOLDS = (20_000, 20, 100)  # messages make no cycles: look for them now and then
-CHILD_START_TIMEOUT_S = 10.0
+CHILD_START_TIMEOUT_S = 20.0
 RESERVATION_SHARES = sys.platform == "linux"  # see `reserve_flight`
 
 

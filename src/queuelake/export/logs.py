@@ -70,8 +70,10 @@ class LogReader:
     def _read(self, view: ReadTransaction, after: int, upto: int) -> Iterator[Row]:
         raise NotImplementedError
 
-    def batch(self) -> pa.RecordBatch:
+    def batch(self) -> pa.RecordBatch | None:
         rows = self._rows
+        if not rows:
+            return None
         count = len(rows)
         shard = self._wanted.shard
         properties = Properties(

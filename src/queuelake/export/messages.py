@@ -61,7 +61,7 @@ class MessageReader:
                 break
         return reached
 
-    def batch(self) -> pa.RecordBatch:
+    def batch(self) -> pa.RecordBatch | None:
         found = Chunks(self._values, self._after, self._wanted.upto)
         self._values = []
         columns = MessageColumns(self._name, self._wanted.queue_id, self._wanted.shard, found)

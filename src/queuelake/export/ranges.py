@@ -8,21 +8,24 @@ one batch and no view.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
-from queuelake.errors import DataLostError
+from queuelake.errors import DataLostError, RefusedError
 from queuelake.export.logs import FanoutReader, MailboxReader
 from queuelake.export.messages import MessageReader
 from queuelake.export.queues import number_of, shown_name
 from queuelake.export.records import EventReader, MinuteReader
 from queuelake.export.schemas import schema_of
 from queuelake.flight import Range
+from queuelake.queue_settings import PARTITIONS_MAX
 from queuelake.storage.api import ReadTransaction
 from queuelake.storage.archive_tables import read_archived
 from queuelake.storage.reader import StoreReader
-from queuelake.tables import ECQ_QUEUE_ID, SDV_QUEUE_ID
+from queuelake.tables import ECQ_QUEUE_ID, LOG_SHARDS, SDV_QUEUE_ID
+
+SEQUENCE_MAX: Final = (1 << 63) - 1  # what a column can hold
 
 
 class Reader(Protocol):
@@ -33,8 +36,8 @@ class Reader(Protocol):
         is `after` when there is no more."""
         ...
 
-    def batch(self) -> pa.RecordBatch:
-        """What was taken last; maybe no rows."""
+    def batch(self) -> pa.RecordBatch | None:
+        """What was taken last; None: no rows, they are gone."""
         ...
 
 
@@ -42,10 +45,19 @@ def read_range(store: StoreReader, wanted: Range) -> tuple[pa.Schema, Iterator[p
     """The schema, and the rows to come.
 
     Raises:
-        RefusedError: there is no such column, or the queue id is that of another store.
+        RefusedError: there is no such column, no such place, or the queue id is that of another
+            store.
     """
     schema = schema_of(wanted.table, wanted.columns)
+    if not 0 <= wanted.after <= wanted.upto <= SEQUENCE_MAX:
+        raise RefusedError(
+            f"range ({wanted.after}, {wanted.upto}]: allowed: 0 <= after <= upto <= {SEQUENCE_MAX}"
+        )
     number = number_of(store.id, wanted.queue_id)
+    is_log = number in (ECQ_QUEUE_ID, SDV_QUEUE_ID)
+    shards_max = LOG_SHARDS if is_log else PARTITIONS_MAX
+    if not 0 <= wanted.shard < shards_max:
+        raise RefusedError(f"shard {wanted.shard}: allowed: 0 to {shards_max - 1}")
     return schema, _batches(store, wanted, number, _reader(wanted, number, schema))
 
 
@@ -73,7 +85,7 @@ def _batches(
         if reached == after:
             return
         batch = reader.batch()
-        if batch.num_rows:
+        if batch is not None:
             yield batch
         after = reached
 

@@ -114,7 +114,9 @@ class MinuteReader:
         self._rows = list(read_minutes(view, self._number, after, upto))
         return upto
 
-    def batch(self) -> pa.RecordBatch:
+    def batch(self) -> pa.RecordBatch | None:
+        if not self._rows:
+            return None
         minutes = np.frombuffer(b"".join([value for _, value in self._rows]), _MINUTE)
 
         def column(name: str) -> pa.Array:
