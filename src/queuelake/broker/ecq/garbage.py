@@ -41,16 +41,18 @@ POLLS_PER_TURN_MAX: Final = 500
 class Garbage:
     """One run at a time, every `gc_interval`."""
 
+    __slots__ = ("_interval", "_loop", "_mailboxes", "_next", "_now_ms")
+
     def __init__(self, mailboxes: Mailboxes, timers: TimerWheel, loop: AbstractEventLoop) -> None:
-        self._mailboxes = mailboxes
-        self._loop = loop
-        self._interval = Interval(
+        self._mailboxes: Mailboxes = mailboxes
+        self._loop: AbstractEventLoop = loop
+        self._interval: Interval = Interval(
             mailboxes.queues.clock,
             timers,
             lambda: mailboxes.config.gc_interval_ms,
             lambda _: self.collect(),
         )
-        self._now_ms = 0
+        self._now_ms: int = 0
         self._next: bytes | None = None  # the owner to begin with; None: no run is under way
 
     def start(self) -> None:
@@ -72,52 +74,59 @@ class Garbage:
         return True
 
     def _slice(self) -> None:
-        runner = self._mailboxes.runner
+        mailboxes = self._mailboxes
         start, self._next = self._next, None  # a run which cannot go on is over
-        if start is None or runner.failure:
+        if start is None or mailboxes.runner.failure:
             return
-        self._now_ms = self._mailboxes.queues.clock.now_ms()
+        self._now_ms = mailboxes.queues.clock.now_ms()
+        oldest_ms = mailboxes.oldest_ms(self._now_ms)
         owners, rows = OWNERS_PER_SLICE, ROWS_PER_SLICE
         following: bytes | None = None
-        with self._mailboxes.store.view() as view:
+        changed: list[bytes] = []
+        with mailboxes.store.view() as view:
             for owner, numbers in view.scan(api.ECQ_SEQNO, start, b"\xff" * 17):
                 if owners == 0 or rows == 0:
                     following = owner
                     break
-                removed, is_empty = self._collect_from(view, owner, rows)
+                removed, is_empty = self._collect_from(view, owner, rows, oldest_ms)
                 owners, rows = owners - 1, rows - removed
+                if removed:
+                    changed.append(t.read_numbers(numbers)[2])
                 if rows == 0:
                     following = owner  # there may be more
                     break
-                if is_empty:
+                if is_empty and not removed:
                     self._drop_if_idle(view, owner, numbers)
+        if changed:
+            mailboxes.counters.expired += ROWS_PER_SLICE - rows
+            # Whoever counts before that still finds in the store what is deleted here.
+            mailboxes.runner.after_durable(lambda: self._forget_sizes(changed))
         if following is not None:
             self._next = following
             self._loop.call_later(PAUSE_S, self._slice)
 
-    def _collect_from(self, view: ReadTransaction, owner: bytes, rows_max: int) -> tuple[int, bool]:
-        """Returns how many entries were removed, and whether the owner had no others."""
-        mailboxes = self._mailboxes
-        oldest_ms = mailboxes.oldest_ms(self._now_ms)
-        batch = mailboxes.runner.group.batch
+    def _forget_sizes(self, names: list[bytes]) -> None:
+        for name in names:
+            self._mailboxes.writes.forget_sizes(name)
+
+    def _collect_from(
+        self, view: ReadTransaction, owner: bytes, rows_max: int, oldest_ms: int
+    ) -> tuple[int, bool]:
+        """Returns how many entries were removed, and whether the owner has no others."""
+        batch = self._mailboxes.runner.group.batch
         removed = 0
-        is_empty = True
-        for key, value in view.scan(api.ECQ_INDEX, t.index_key(owner, 0), t.index_end(owner)):
-            row = t.read_index_row(key, value)
-            if removed == rows_max or not row.is_over(oldest_ms, self._now_ms):
-                is_empty = False
+        start = t.index_key(owner, 0)
+        while removed < rows_max:
+            found = view.first_from(api.ECQ_INDEX, start)
+            if found is None or not found[0].startswith(owner):
+                return removed, True
+            row = t.read_index_row(found[0], found[1])
+            if not row.is_over(oldest_ms, self._now_ms):
                 break
             t.delete_entry(batch, owner, row)
             removed += 1
-        if removed:
-            mailboxes.counters.expired += removed
-            numbers = view.get(api.ECQ_SEQNO, owner)
-            if numbers is not None:
-                name = t.read_numbers(numbers)[2]
-                # Whoever counts before that still finds in the store what is deleted here.
-                mailboxes.runner.after_durable(lambda: mailboxes.writes.forget_sizes(name))
-            mailboxes.runner.wake()
-        return removed, is_empty and removed == 0
+            start = found[0] + b"\0"
+        return removed, False
 
     def _drop_if_idle(self, view: ReadTransaction, owner: bytes, numbers: bytes) -> None:
         mailboxes = self._mailboxes
@@ -143,11 +152,13 @@ class Garbage:
 class Polling:
     """One timer for all owners which are online."""
 
+    __slots__ = ("_due", "_mailboxes", "_number", "_timers")
+
     def __init__(self, mailboxes: Mailboxes, timers: TimerWheel) -> None:
-        self._mailboxes = mailboxes
-        self._timers = timers
+        self._mailboxes: Mailboxes = mailboxes
+        self._timers: TimerWheel = timers
         self._due: list[tuple[int, int, Reader]] = []  # heap: when to look, who came first
-        self._number = 0
+        self._number: int = 0
 
     def start(self) -> None:
         self._turn(self._mailboxes.queues.clock.now_ms())

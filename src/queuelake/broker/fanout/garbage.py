@@ -30,16 +30,18 @@ _LAST: Final = b"\xff" * 64
 class Garbage:
     """Runs every `gc_interval`."""
 
+    __slots__ = ("_fanout", "_interval", "_oldest_ms", "_run")
+
     def __init__(self, fanout: Fanout) -> None:
-        self._fanout = fanout
-        self._interval = Interval(
+        self._fanout: Fanout = fanout
+        self._interval: Interval = Interval(
             fanout.clock,
             fanout.timers,
             lambda: fanout.config.gc_interval_ms,
             lambda _: self.collect(),
         )
         self._run: Iterator[None] | None = None
-        self._oldest_ms = 0  # no row is older; 0: nobody knows
+        self._oldest_ms: int = 0  # no row is older; 0: nobody knows
 
     def start(self) -> None:
         self._interval.begin(min(FIRST_RUN_MS_MAX, self._fanout.config.gc_interval_ms))
