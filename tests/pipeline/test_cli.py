@@ -14,7 +14,9 @@ from queuelake.pipeline.jobs.job import Place
 from tests.pipeline.broker_in_memory import TOKEN
 from tests.pipeline.staging_in_memory import StagingBroker
 
-JOBS = ["archive", "fanout", "redrive", "replay", "report", "run"]
+JOBS = [
+    *("archive", "compact", "fanout", "redrive", "replay", "report", "reprocess", "retain", "run")
+]
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
@@ -83,6 +85,9 @@ def test_wrong_options_are_told_in_one_line(
         ["fanout", "--request", "r", "--sql", "SELECT 1", "--data-id", "d", "--table", "x"],
         ["run", "there-is-no-such-file.toml"],
         ["replay", "--queue", "a"],
+        ["retain"],
+        ["retain", "--older-than", "long ago"],
+        ["compact", "--keep", "forever"],
     ],
 )
 def test_wrong_usage_is_exit_code_2(

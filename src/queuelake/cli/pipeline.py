@@ -6,7 +6,7 @@ and runs it.
 
 from __future__ import annotations
 
-import re
+import contextlib
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import typer
 
 from queuelake.cli import pipeline_lake
 from queuelake.cli.pipeline_options import Job, job_command
+from queuelake.config_types import parse_duration
 
 EPILOG = """
 Examples:
@@ -37,9 +38,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 pipeline_lake.add_to(app)
-
-AGO = re.compile(r"(\d+)([mhd])")
-UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 Where = Annotated[str, typer.Option("--where", metavar="SQL", help="A condition on the rows.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count; send nothing.")]
@@ -260,12 +258,11 @@ def _named_path(pair: str) -> tuple[str, str]:
 def _time(text: str, option: str) -> datetime | None:
     if not text:
         return None
-    ago = AGO.fullmatch(text)
-    if ago:
-        return datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
+    with contextlib.suppress(ValueError):
+        return datetime.now(UTC) - timedelta(milliseconds=parse_duration(text))
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        allowed = "allowed: ISO 8601, or 30m, 24h, 7d"
+        allowed = "allowed: ISO 8601, or ago: 30m, 24h, 7d"
         raise typer.BadParameter(f"{text!r}; {allowed}", param_hint=option) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
