@@ -52,5 +52,6 @@ def messages(*payloads: str | bytes, **columns: Any) -> pa.Table:
     return pa.table(found)
 
 
-def numbered(count: int, first: int = 0) -> pa.Table:
-    return messages(*[f"{n:08d}" for n in range(first, first + count)])
+def numbered(count: int, first: int = 0, size: int = 8) -> pa.Table:
+    """Rows whose payloads begin with their numbers."""
+    return messages(*[f"{n:08d}".ljust(size, "x") for n in range(first, first + count)])
