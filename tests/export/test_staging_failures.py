@@ -1,0 +1,192 @@
+"""A commit which the store refuses: nothing of the batch is there, and it can be asked for again.
+
+The broker runs here, on a store whose commits fail when they are told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from queuelake.broker.core import Broker
+from queuelake.control_pipeline import CommitStage
+from queuelake.errors import StorageError
+from queuelake.export.preparing import prepare
+from queuelake.flight import Committed
+from queuelake.settings import Settings
+from queuelake.storage import api
+from queuelake.storage import queue_tables as t
+from queuelake.storage import stage_records as r
+from queuelake.storage.api import Batch
+from queuelake.storage.memory import MemoryStore
+from queuelake.storage.stage_tables import OPEN, stage_key, staged_key
+from tests.export.staging import messages, numbered
+
+TARGET = "$queue/a"
+
+
+class Store(MemoryStore):
+    """Fails the first commit which writes to one of these tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: set[int] = set()
+
+    def commit(self, batch: Batch) -> None:
+        if any(batch.tables[table] for table in self.failing):
+            self.failing = set()
+            raise StorageError("injected: commit failed")
+        super().commit(batch)
+
+
+class Node:
+    def __init__(self, folder: Path, store: Store) -> None:
+        self.folder = folder
+        self.store = store
+        settings = Settings(data_dir=str(folder))
+        self.broker = Broker(settings, store, asyncio.get_running_loop())
+        self.broker.start()
+
+    def prepare(self, batch: int, table: pa.Table) -> CommitStage:
+        job = hashlib.blake2b(b"job", digest_size=16).hexdigest()
+        folder = self.folder / "staging" / job / str(batch)
+        folder.mkdir(parents=True, exist_ok=True)
+        with pa.ipc.new_file(str(folder / "rows.arrow"), table.schema) as writer:
+            writer.write_table(table)
+        target = self.broker.staging.target({"target": TARGET})
+        (folder / "p").unlink(missing_ok=True)
+        prepare(folder / "p", [folder / "rows.arrow"], target, "job", "", lambda _: [])
+        return CommitStage("job", batch, TARGET, "p")
+
+    async def commit(self, asked: CommitStage) -> Committed:
+        return await self.broker.staging.commit(msgspec.structs.asdict(asked))
+
+    def payloads(self) -> list[bytes]:
+        host = self.broker.queues.get("a")
+        found: list[bytes] = []
+        for partition in host.machine.partitions:
+            seq = 0
+            while records := t.read_chunk_at(self.store.view(), host.id, partition.number, seq):
+                found += [record.payload for record in records]
+                seq = records[-1].seq + 1
+        return sorted(found)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    def staged(self) -> int:
+        return len(self.store.tables[api.STAGED])
+
+
+def run(
+    folder: Path, test: Callable[[Node], Coroutine[Any, Any, None]], store: Store | None = None
+) -> Store:
+    used = store or Store()
+
+    async def main() -> None:
+        node = Node(folder, used)
+        try:
+            await test(node)
+        finally:
+            await node.broker.stop()
+
+    asyncio.run(main())
+    return used
+
+
+@pytest.mark.parametrize("table", [api.STAGED, api.BATCHES, api.CHUNKS])
+def test_a_commit_which_fails_leaves_nothing_and_can_be_repeated(
+    tmp_path: Path, table: int
+) -> None:
+    async def test(node: Node) -> None:
+        asked = node.prepare(0, numbered(5_000, size=1_000))
+        node.store.failing = {table}
+        with pytest.raises(StorageError, match="not stored so far"):
+            await node.commit(asked)
+        assert node.broker.staging.batch({"job": "job", "batch": 0}) is None
+        assert node.payloads() == []
+        assert node.broker.queues.get("a").machine.depth() == 0
+        await node.until(lambda: node.staged() == 0)
+        assert (await node.commit(asked)).rows == 5_000
+        assert (await node.commit(asked)).repeated
+        assert [one[:8] for one in node.payloads()] == [b"%08d" % n for n in range(5_000)]
+        assert node.broker.queues.get("a").machine.depth() == 5_000
+
+    run(tmp_path, test)
+
+
+def test_a_queue_made_anew_meanwhile_is_another_queue(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        asked = node.prepare(0, numbered(10))
+        node.broker.queues.delete("a")
+        with pytest.raises(Exception, match="not the queue it was"):
+            await node.commit(asked)
+        assert (await node.commit(node.prepare(0, numbered(10)))).rows == 10
+
+    run(tmp_path, test)
+
+
+def test_delayed_rows_are_moved_after_a_restart(tmp_path: Path) -> None:
+    async def commit(node: Node) -> None:
+        table = messages(*[f"{n}" for n in range(9_000)], delay_ms=3_600_000)
+        await node.commit(node.prepare(0, table))
+        assert node.broker.queues.get("a").machine.delayed == 9_000
+        assert node.staged() > 0, "they are not moved all at once"
+
+    async def look(node: Node) -> None:
+        assert node.broker.queues.get("a").machine.delayed == 9_000
+        await node.until(lambda: node.staged() == 0)
+        assert len(node.store.tables[api.DELAYED]) == 9_000
+        assert list(node.store.tables[api.BATCHES]) != []
+        assert node.broker.queues.get("a").machine.delayed == 9_000
+
+    store = run(tmp_path, commit)
+    run(tmp_path, look, store)
+
+
+def test_a_purge_takes_delayed_rows_along_which_were_not_moved_yet(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        table = messages(*[f"{n}" for n in range(9_000)], delay_ms=3_600_000)
+        await node.commit(node.prepare(0, table))
+        host = node.broker.queues.get("a")
+        host.purge(node.broker.clock.now_ms())
+        await node.until(lambda: node.staged() == 0)
+        await node.until(lambda: not node.store.tables[api.DELAYED])
+        assert host.machine.delayed == 0
+
+    run(tmp_path, test)
+
+
+def test_stages_nobody_points_to_are_deleted_at_the_start(tmp_path: Path) -> None:
+    async def nothing(node: Node) -> None:
+        await node.until(lambda: node.staged() == 0)
+
+    store = Store()
+    for number in range(500):
+        store.tables[api.STAGED][staged_key(7, number)] = b"x"
+    store.tables[api.STAGED][stage_key(7) + OPEN] = b""
+    run(tmp_path, nothing, store)
+
+
+def test_old_batches_of_a_job_are_forgotten(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        for batch in range(1_500):
+            record = r.BatchRecord("job", batch, 1, 1)
+            node.store.tables[api.BATCHES][r.batch_key("job", batch)] = r.encode(record)
+        node.broker.staging._commits = 99
+        await node.commit(node.prepare(2_000, messages("a")))
+        await node.until(lambda: len(node.store.tables[api.BATCHES]) == 1_000)
+        assert node.broker.staging.batch({"job": "job", "batch": 2_000}) is not None
+        assert node.broker.staging.batch({"job": "job", "batch": 1_000}) is not None
+        assert node.broker.staging.batch({"job": "job", "batch": 0}) is None
+
+    run(tmp_path, test)
