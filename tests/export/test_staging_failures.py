@@ -80,7 +80,7 @@ class Node:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(30):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 the store has no event to wait for
                 await asyncio.sleep(0.01)
 
     def staged(self) -> int:
