@@ -198,7 +198,6 @@ def dies_at(place: str, lake: LakeUnderTest, job: str = "archive", rows_max: int
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
 
 
-@pytest.mark.timeout(300)
 def test_acceptance_4_a_driver_killed_at_any_step_leaves_an_exact_table(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:

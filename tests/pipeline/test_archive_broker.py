@@ -46,7 +46,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 @pytest.fixture
 def lake(tmp_path: Path, spark: SparkSession, broker: BrokerProcess) -> LakeUnderTest:
     uri = f"grpc://127.0.0.1:{broker.flight_port}"
-    return LakeUnderTest(tmp_path / "lake", spark, uri, read_api_key(broker.data_dir))
+    return LakeUnderTest(tmp_path / "my lake ü%", spark, uri, read_api_key(broker.data_dir))
 
 
 def client(broker: BrokerProcess) -> QueueClient:
@@ -119,7 +119,7 @@ def test_p10_spark_duckdb_and_polars_read_the_same(
     publish(broker, "json", '{"a": 5}', "no")
     lake.archive()
     expected = {("$queue/json", 5), (f"$queue/{odd}", None)}
-    uri = f"{lake.path}/messages"
+    uri = f"{lake.lake.uri}/messages"
     by_spark = lake.lake.read(lake.spark, "messages").selectExpr("queue", "value.a")
     assert {tuple(row) for row in by_spark.collect()} == expected
     table = polars.read_delta(uri).unnest("value").select("queue", "a")

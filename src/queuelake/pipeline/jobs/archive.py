@@ -81,6 +81,7 @@ class Archive:
         self._epoch = 0  # of the round before
         self._rows = dict.fromkeys((*TABLES, "quarantine"), 0)
         self._lost = 0
+        self.ahead: set[str] = set()  # sources of which the lake has more than the broker
         self._ends: dict[str, dict[str, int]] = {}  # with `once`: where each table ends
         self._told: dict[tuple[str, str], int] = {}  # marks the broker has from us
 
@@ -105,6 +106,8 @@ class Archive:
     def summary(self) -> Summary:
         rows = sum(self._rows.values())
         detail: dict[str, object] = {name: count for name, count in self._rows.items() if count}
+        if self.ahead:
+            detail["shards where the lake is ahead of the broker"] = len(self.ahead)
         if self._lost:
             detail["lost before they were archived"] = self._lost
         return Summary(f"{rows:,} rows are in {self.lake.uri}", detail)
@@ -187,6 +190,7 @@ class TableRound:
         committed = self._table.applied(ranges.source(shard))
         upto = shard.upto
         if upto < committed:
+            self._archive.ahead.add(ranges.source(shard))
             words = "%s shard %d ends at %d, the lake is at %d: is this an old copy of the store?"
             log.warning("archive: " + words, shard.queue, shard.shard, upto, committed)
         settled = self._settled(shard)

@@ -19,11 +19,12 @@ from queuelake.errors import RefusedError
 from queuelake.pipeline.failpoint import failpoint
 from queuelake.pipeline.jobs import reprocess
 from queuelake.pipeline.jobs.job import JobContext, Summary
+from queuelake.pipeline.jobs.redrive import REDRIVES
 from queuelake.pipeline.jobs.reprocess import without
 from queuelake.pipeline.lake import definitions, sweep
 from queuelake.pipeline.lake.definitions import Definition
 from queuelake.pipeline.lake.files import DataFile
-from queuelake.pipeline.lake.lake import Lake
+from queuelake.pipeline.lake.lake import Lake, read_rows
 from queuelake.pipeline.lake.lease import HeldLease
 from queuelake.pipeline.lake.ranges import source
 from queuelake.pipeline.lake.rewrite import batches, rewrite
@@ -122,6 +123,8 @@ class Retention:
             groups = [[file] for file in holding[definition.name]]
             keep = without_keys(keys)
             gone[definition.name] = rewrite(self._spark, table, groups, self._lease, keep=keep)
+        if self._lake.has(REDRIVES.name):
+            gone[REDRIVES.name] = self._erase_redrives(keys)
         failpoint("retain:before_vacuum")
         for definition in (*KEYED, definitions.EVENTS):
             table = self._lake.table(definition)
@@ -164,6 +167,37 @@ class Retention:
                     break
         keep = without_steps(keys, places)
         return rewrite(self._spark, table, groups, self._lease, keep=keep)
+
+    def _erase_redrives(self, keys: list[str]) -> int:
+        """Rows about dead letters which were sent again; they have a lease of their own."""
+        wanted = pa.array(keys, pa.string())
+        table = self._lake.table(REDRIVES)
+        with self._lake.journal_lease(self._context.connection, self._context.id) as lease:
+            table.refresh()
+            groups = [
+                [file]
+                for file in table.files()
+                for rows in read_rows(table, [file], ["key"])
+                if pc.any(pc.is_in(rows["key"], value_set=wanted)).as_py()
+            ]
+            keep = without_redriven(keys, self._queue)
+            gone = rewrite(self._spark, table, groups, lease, keep=keep)
+            sweep.vacuum(table, lease, 0)
+        return gone
+
+
+def without_redriven(keys: list[str], pattern: str) -> Keep:
+    wanted = pa.array(keys, pa.string())
+
+    def keep(rows: pa.Table) -> pa.Table:
+        queues = [name for name in rows["from_queue"].unique().to_pylist() if name is not None]
+        meant = pa.array([name for name in queues if fnmatchcase(name, pattern)], pa.string())
+        gone = pc.and_(
+            pc.is_in(rows["key"], value_set=wanted), pc.is_in(rows["from_queue"], value_set=meant)
+        )
+        return rows.filter(pc.invert(gone))
+
+    return keep
 
 
 def younger(cutoff_us: int) -> Keep:

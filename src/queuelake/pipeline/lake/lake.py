@@ -102,7 +102,13 @@ def read_files(spark: SparkSession, table: LakeTable, files: list[DataFile]) -> 
     schema = from_arrow_schema(table.schema())
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*(f"{table.uri}/{file.path}" for file in files))
+    root = spark_path(table.uri)
+    return spark.read.schema(schema).parquet(*(f"{root}/{file.path}" for file in files))
+
+
+def spark_path(uri: str) -> str:
+    """A place as Hadoop writes it: what is escaped in an address is a plain character there."""
+    return f"file://{fs.FileSystem.from_uri(uri)[1]}" if uri.startswith("file://") else uri
 
 
 def read_rows(table: LakeTable, files: list[DataFile], columns: list[str]) -> Iterator[pa.Table]:
