@@ -31,6 +31,8 @@ ROW_GROUP_ROWS: Final = 256 * 1024
 BUFFERED_BYTES_MAX: Final = 16 * 1024 * 1024  # rows waiting for their row group, per file
 OPEN_FILES_MAX: Final = 32
 COMPRESSION: Final = "zstd"
+# In these columns hardly two values are alike: a dictionary is work for nothing.
+UNIQUE: Final = ("payload", "message_id", "seqno", "message_seqno", "ts", "expires")
 UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.]+")
 
 
@@ -177,7 +179,7 @@ class _OpenFile:
         files.create_dir(self._place.rpartition("/")[0], recursive=True)
         self._sink = files.open_output_stream(self._place)
         self._parquet = pq.ParquetWriter(
-            self._sink, schema, compression=COMPRESSION, write_statistics=True
+            self._sink, schema, compression=COMPRESSION, use_dictionary=repeating(schema)
         )
 
     def append(self, rows: pa.Table) -> None:
@@ -223,6 +225,29 @@ class _OpenFile:
         partition = self._bounds.get("partition", (0, 0))
         seqno = self._bounds.get("seqno", (0, 0))
         return Bounds(self._queue_id, *partition, *seqno, *self._bounds.get("ts", (0, 0)))
+
+
+def repeating(schema: pa.Schema) -> list[str]:
+    """The columns worth a dictionary, as Parquet names their leaves."""
+    return [
+        leaf
+        for field in schema
+        if field.name not in UNIQUE
+        for leaf in leaves(field.name, field.type)
+    ]
+
+
+def leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from leaves(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from leaves(f"{path}.key_value.key", kind.key_type)
+        yield from leaves(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_list(kind):
+        yield from leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path
 
 
 def sync(path: str, folders: int) -> None:
