@@ -13,6 +13,8 @@ import pytest
 
 from queuelake.cli import backup
 from queuelake.cli import main as cli
+from queuelake.storage.lmdb_store import LmdbStore
+from queuelake.storage.reader import StoreReader
 
 
 def make_store(data_dir: Path, entries: int = 100) -> lmdb.Environment:
@@ -100,3 +102,16 @@ def test_a_copy_made_while_a_writer_works_holds_whole_transactions(tmp_path: Pat
     finally:
         writer.kill()
         writer.wait()
+
+
+def test_the_copy_has_an_id_of_its_own(tmp_path: Path) -> None:
+    """The lake must not take its messages for those of the original."""
+    LmdbStore(tmp_path / "data").close()
+    assert cli.run(["backup", str(tmp_path / "copy"), "--data-dir", str(tmp_path / "data")]) == 0
+    ids = []
+    for directory in ("data", "copy"):
+        reader = StoreReader(tmp_path / directory)
+        ids.append(reader.id)
+        reader.close()
+    assert len(set(ids)) == 2
+    assert all(len(one) == 16 for one in ids)

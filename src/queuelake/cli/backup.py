@@ -21,6 +21,7 @@ STORE_NAME = "store"
 PARTIAL_NAME = "store.partial"
 READERS_MAX = 512
 ATTEMPTS_MAX = 10
+ROOM_BYTES = 1024 * 1024
 
 EPILOG = """
 Examples:
@@ -60,6 +61,7 @@ def copy_store(source: Path, directory: Path) -> int:
     partial.mkdir(mode=0o700)
     try:
         _copy(source, partial)
+        _give_new_id(partial)
         data = partial / "data.mdb"
         data.chmod(0o600)
         for path in (data, partial):
@@ -89,6 +91,23 @@ def _copy(source: Path, partial: Path) -> None:
             (partial / "data.mdb").unlink(missing_ok=True)
         except lmdb.Error as error:
             raise StorageError(f"backup of {source} failed: {error}") from error
+
+
+def _give_new_id(partial: Path) -> None:
+    """The copy and the original will give the same sequences to different messages: to the lake
+    their queues must not be the same."""
+    import lmdb
+
+    from queuelake.storage.lmdb_store import STORE_ID, new_store_id
+
+    size = (partial / "data.mdb").stat().st_size + ROOM_BYTES
+    with lmdb.open(str(partial), map_size=size, max_dbs=1, lock=False) as environment:
+        try:
+            table = environment.open_db(b"meta", create=False)
+        except lmdb.NotFoundError:
+            return  # no store of ours; `serve` and `doctor` say so
+        with environment.begin(write=True, db=table) as transaction:
+            transaction.put(STORE_ID, new_store_id())
 
 
 def _sync(path: Path) -> None:

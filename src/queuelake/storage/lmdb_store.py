@@ -229,7 +229,7 @@ class LmdbStore:
             found = transaction.get(FORMAT_KEY, db=table)
             if found is None:
                 transaction.put(FORMAT_KEY, str(FORMAT_VERSION).encode(), db=table)
-                transaction.put(STORE_ID, os.urandom(8).hex().encode(), db=table)
+                transaction.put(STORE_ID, new_store_id(), db=table)
             else:
                 check_format(found)
 
@@ -350,6 +350,10 @@ def _adds_messages(batch: Batch) -> bool:
 
 def _full(limit: int) -> StorageError:
     return StorageError(f"store has reached storage.map_size_bytes_max = {limit} bytes")
+
+
+def new_store_id() -> bytes:
+    return os.urandom(8).hex().encode()
 
 
 def check_format(found: bytes | memoryview | None) -> None:
