@@ -11,7 +11,7 @@ import pytest
 
 from queuelake.pipeline import java, session
 from queuelake.pipeline.java import NoJavaError, find_java_home, java_version, wrapped_home
-from queuelake.pipeline.session import SparkError, build_session, one_line
+from queuelake.pipeline.session import SparkError, build_session
 from tests.harness.broker import package_root
 
 
@@ -79,18 +79,6 @@ def test_p13_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(session, "find_spec", lambda name: None if "spark" in name else real(name))
     with pytest.raises(SparkError, match=r"^the pipeline needs pyspark: pip install 'queuelake\["):
         build_session("nothing")
-
-
-def test_a_wrapped_error_is_one_line_in_the_words_of_its_cause() -> None:
-    text = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
-  File "worker.py", line 1, in main
-queuelake.errors.NotFoundError: there is no queue '$queue/a'
-
-\tat org.apache.spark.Some.method(Some.scala:1)"""
-    assert one_line(RuntimeError(text)) == "there is no queue '$queue/a'"
-    other = text.replace("queuelake.errors.NotFoundError", "ValueError")
-    assert one_line(RuntimeError(other)) == "there is no queue '$queue/a'"
-    assert one_line(RuntimeError("[SOME_CLASS.SUB] first line\nsecond")) == "first line"
 
 
 PROGRAM = """

@@ -1,4 +1,4 @@
-"""A Spark session as the pipeline wants it, and errors of Spark in one line.
+"""A Spark session as the pipeline wants it.
 
 The JVM and the workers write to a log file, not to the terminal: `QUEUELAKE_SPARK_LOG` names it,
 else it is a temporary one which goes with the process. What matters arrives as an exception.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from queuelake.errors import QueuelakeError
 from queuelake.pipeline.java import find_java_home
+from queuelake.pipeline.jobs.failures import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +72,20 @@ def build_session(
     if master.startswith("local"):
         settings |= LOCAL
     return _classic(settings | dict(conf or {}))
+
+
+def send_package(spark: SparkSession) -> None:
+    """Send our code with each query, to a cluster on whose nodes this package is not installed.
+
+    The nodes need pyspark and pyarrow only.
+    """
+    from pyspark import cloudpickle
+
+    import queuelake
+    from queuelake.pipeline.source import QueuelakeSource
+
+    cloudpickle.register_pickle_by_value(queuelake)  # type: ignore[no-untyped-call]
+    spark.dataSource.register(QueuelakeSource)
 
 
 def _classic(settings: dict[str, str]) -> SparkSession:
@@ -144,23 +158,3 @@ def _log_path() -> Path:
 def _start_failure(log_path: Path, words: str) -> str:
     lines = [line for line in log_path.read_text(errors="replace").splitlines() if line.strip()]
     return f"Spark did not start: {lines[-1] if lines else words}"
-
-
-_OWN = re.compile(r"^queuelake\.[\w.]+: (.+)$", re.MULTILINE)
-_PYTHON = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
-_SPARK_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
-
-
-def one_line(error: BaseException) -> str:
-    """What an error of Spark is about: the words of our own error when one is inside, else of
-    whatever Python raised.
-
-    Spark wraps what a task or a planner raised into text with two tracebacks around it.
-    """
-    text = str(error)
-    for pattern in (_OWN, _PYTHON):
-        raised = pattern.findall(text)
-        if raised and "Traceback (most recent call last)" in text:
-            return str(raised[-1])
-    line = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return _SPARK_CLASS.sub("", line.strip())
