@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,8 @@ def run(
         "queue": f"$queue/{queue}",
         "checkpoint": str(tmp_path / "checkpoint"),
     }
-    environ = {"GIVEN": json.dumps(given), "PYTHONPATH": package_root()}
+    path = os.pathsep.join([package_root(), os.environ.get("PYTHONPATH", "")])
+    environ = {"GIVEN": json.dumps(given), "PYTHONPATH": path}
     found: dict[str, list[str]] = json.loads(run_program(PROGRAM, environ).splitlines()[-1])
     return found
 
