@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,18 +26,19 @@ conf = {
     "spark.executor.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
+    "spark.executorEnv.PYTHONPATH": given["executor_path"],
 }
 spark = build_session("cluster", given["master"], given["remote"], conf)
 if given["by_value"]:
     send_package(spark)
 
 def read(queue):
-    reader = spark.read.format("queuelake").options(**given["options"], maxRowsPerTask="5")
+    reader = spark.read.format("queuelake").options(**given["options"], maxRowsPerTask="10")
     rows = reader.option("queue", queue).load().orderBy("payload").collect()
     return [bytes(row.payload).decode() for row in rows]
 
 batch = read(given["queue"])
-stream = spark.readStream.format("queuelake").options(**given["options"], maxRowsPerTrigger="8")
+stream = spark.readStream.format("queuelake").options(**given["options"], maxRowsPerTrigger="12")
 stream = stream.option("queue", given["queue"]).load().select("payload", "key")
 writer = stream.writeStream.format("queuelake").options(**given["options"])
 writer = writer.option("queue", given["queue"] + "/copy").trigger(availableNow=True)
@@ -48,11 +50,19 @@ spark.stop()
 
 
 def run(
-    tmp_path: Path, options: dict[str, str], queue: str, by_value: bool = False, **where: str
+    tmp_path: Path,
+    options: dict[str, str],
+    queue: str,
+    *,
+    master: str = "",
+    remote: str | None = None,
+    executor_path: str = "",
+    by_value: bool = False,
 ) -> dict[str, list[str]]:
     given = {
-        "master": where.get("master", "local[2]"),
-        "remote": where.get("remote"),
+        "master": master,
+        "remote": remote,
+        "executor_path": executor_path,
         "by_value": by_value,
         "options": options,
         "queue": f"$queue/{queue}",
@@ -71,19 +81,35 @@ def published(producer: QueueClient, queue_name: str) -> list[str]:
     return payloads
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
 def test_acceptance_15_p14_a_cluster_reads_and_writes_with_the_package_installed(
-    tmp_path: Path, connect_options: dict[str, str], queue_name: str, published: list[str]
+    tmp_path: Path,
+    connect_options: dict[str, str],
+    queue_name: str,
+    published: list[str],
+    cluster: Cluster,
 ) -> None:
-    with Cluster(tmp_path / "cluster", package_root()) as cluster:
-        found = run(tmp_path, connect_options, queue_name, master=cluster.url)
+    found = run(
+        tmp_path, connect_options, queue_name, master=cluster.url, executor_path=package_root()
+    )
     assert found == {"batch": published, "copy": published}
 
 
 def test_acceptance_15_p14_a_cluster_reads_and_writes_with_the_package_by_value(
-    tmp_path: Path, connect_options: dict[str, str], queue_name: str, published: list[str]
+    tmp_path: Path,
+    connect_options: dict[str, str],
+    queue_name: str,
+    published: list[str],
+    cluster: Cluster,
 ) -> None:
-    with Cluster(tmp_path / "cluster", without_package(tmp_path / "node")) as cluster:
-        found = run(tmp_path, connect_options, queue_name, by_value=True, master=cluster.url)
+    nothing = without_package(tmp_path / "node")
+    where = {"master": cluster.url, "executor_path": nothing}
+    found = run(tmp_path, connect_options, queue_name, by_value=True, **where)
     assert found == {"batch": published, "copy": published}
 
 

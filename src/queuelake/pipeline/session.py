@@ -79,13 +79,13 @@ def send_package(spark: SparkSession) -> None:
 
     The nodes need pyspark and pyarrow only.
     """
-    from pyspark import cloudpickle
+    from queuelake.pipeline.source import QueuelakeSource, pickle_by_value
 
-    import queuelake
-    from queuelake.pipeline.source import QueuelakeSource
+    class SentSource(QueuelakeSource):
+        by_value = True
 
-    cloudpickle.register_pickle_by_value(queuelake)  # type: ignore[no-untyped-call]
-    spark.dataSource.register(QueuelakeSource)
+    pickle_by_value()
+    spark.dataSource.register(SentSource)
 
 
 def _classic(settings: dict[str, str]) -> SparkSession:

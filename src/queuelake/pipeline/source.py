@@ -5,8 +5,9 @@ changes nothing in a queue.
 
     spark.read.format("queuelake").option("queue", "$queue/orders").load()
 
-Spark's own method names stay as Spark spells them. Readers and writers travel to tasks: they hold
-plain values, and import what only the driver needs where it is used (see `wire`).
+Spark's own method names stay as Spark spells them. Readers and writers travel to tasks, also to
+nodes which do not have this package (`session.send_package`): they hold plain values, and what
+only the driver needs is imported where it is used (see `wire`).
 """
 
 from __future__ import annotations
@@ -28,9 +29,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from queuelake.errors import NotFoundError, RefusedError
-from queuelake.pipeline import offsets
 from queuelake.pipeline.filters import Bounds, take_filters
-from queuelake.pipeline.offsets import Offsets, Slice
+from queuelake.pipeline.offsets import (
+    Offsets,
+    Slice,
+    begins_of,
+    lost_between,
+    merged,
+    resolve,
+    slices,
+)
 from queuelake.pipeline.schema import (
     ReadOptions,
     arrow_schema,
@@ -52,6 +60,8 @@ log = logging.getLogger(__name__)
 class QueuelakeSource(DataSource):
     """What `format("queuelake")` is."""
 
+    by_value = False  # whether nodes get our code with the query
+
     @classmethod
     def name(cls) -> str:
         return "queuelake"
@@ -60,6 +70,7 @@ class QueuelakeSource(DataSource):
         return schema_ddl(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        self._prepare()
         check_schema(schema, self.options)
         kind = FilteringReader if _spark_offers_filters() else QueueReader
         return kind(read_options(self.options), schema)
@@ -67,6 +78,7 @@ class QueuelakeSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from queuelake.pipeline.stream import QueueStreamReader
 
+        self._prepare()
         check_schema(schema, self.options)
         if "endingOffsets" in self.options:
             raise RefusedError("option 'endingOffsets': a stream has no end; use it with read")
@@ -75,12 +87,28 @@ class QueuelakeSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from queuelake.pipeline.sink import QueueWriter, write_options
 
+        self._prepare()
         return QueueWriter(write_options(self.options, schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from queuelake.pipeline.sink import QueueStreamWriter, write_options
 
+        self._prepare()
         return QueueStreamWriter(write_options(self.options, schema, overwrite, streaming=True))
+
+    def _prepare(self) -> None:
+        """What is made here is pickled by this process, which is neither the driver nor a task."""
+        if self.by_value:
+            pickle_by_value()
+
+
+def pickle_by_value() -> None:
+    """From now on this process sends our classes and functions themselves, not their names."""
+    from pyspark import cloudpickle
+
+    import queuelake
+
+    cloudpickle.register_pickle_by_value(queuelake)  # type: ignore[no-untyped-call]
 
 
 class QueueReader(DataSourceReader):
@@ -111,12 +139,12 @@ class QueueReader(DataSourceReader):
         def at(ts_ms: int) -> list[Shard]:
             return connection.shards(options.table, options.queue, ts_ms)
 
-        start = offsets.resolve("startingOffsets", options.starting, shards, at, "earliest")
-        end = offsets.resolve("endingOffsets", options.ending, shards, at, "latest")
+        start = resolve("startingOffsets", options.starting, shards, at, "earliest")
+        end = resolve("endingOffsets", options.ending, shards, at, "latest")
         if self._bounds.ts_ms_min is not None:
-            start = offsets.merged(max, start, offsets.begins_of(at(self._bounds.ts_ms_min)))
+            start = merged(max, start, begins_of(at(self._bounds.ts_ms_min)))
         if self._bounds.ts_ms_end is not None:
-            end = offsets.merged(min, end, offsets.begins_of(at(self._bounds.ts_ms_end)))
+            end = merged(min, end, begins_of(at(self._bounds.ts_ms_end)))
         return start, end
 
 
@@ -151,9 +179,9 @@ def plan_tasks(
     options: ReadOptions, columns: list[str], shards: list[Shard], start: Offsets, end: Offsets
 ) -> list[InputPartition]:
     """One task for each range of a shard, after a look at what is not there any more."""
-    report_loss(options, offsets.lost_between(shards, start, end))
+    report_loss(options, lost_between(shards, start, end))
     here = {(shard.queue_id, shard.shard) for shard in shards}
-    wanted = offsets.slices(start, offsets.begins_of(shards), end, options.rows_per_task_max)
+    wanted = slices(start, begins_of(shards), end, options.rows_per_task_max)
     tasks = [task for task in wanted if (task.queue_id, task.shard) in here]
     return [InputPartition(ticket(options, columns, task)) for task in tasks]
 

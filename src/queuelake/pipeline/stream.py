@@ -21,8 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from queuelake.errors import NotFoundError, RefusedError
-from queuelake.pipeline import offsets
-from queuelake.pipeline.offsets import Offsets
+from queuelake.pipeline.offsets import Offsets, begins_of, ends_of, place, plan_end, resolve
 from queuelake.pipeline.schema import ReadOptions, arrow_schema
 from queuelake.pipeline.source import plan_tasks, read_task, shards_of
 
@@ -47,7 +46,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:
         connection = self._connected()
         shards = shards_of(connection, self._options)
-        return offsets.resolve(
+        return resolve(
             "startingOffsets",
             self._options.starting,
             shards,
@@ -62,15 +61,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         shards = self._shards()
         self._check_not_ahead(shards, start)
-        ends = offsets.ends_of(shards) if self._target is None else self._target
+        ends = ends_of(shards) if self._target is None else self._target
         budget = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return offsets.plan_end(start, offsets.begins_of(shards), ends, budget)
+        return plan_end(start, begins_of(shards), ends, budget)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = offsets.ends_of(self._shards())
+        self._target = ends_of(self._shards())
 
     def reportLatestOffset(self) -> Offsets:
-        return offsets.ends_of(self._shards())
+        return ends_of(self._shards())
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         return plan_tasks(self._options, self._schema.names, self._shards(), start, end)
@@ -99,7 +98,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_not_ahead(self, shards: list[Shard], start: Offsets) -> None:
         """A store which was put back to an older state gives its sequences to other rows."""
         for shard in shards:
-            read = offsets.place(start, (shard.queue_id, shard.shard))
+            read = place(start, (shard.queue_id, shard.shard))
             if read <= shard.upto:
                 continue
             words = (
