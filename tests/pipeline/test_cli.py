@@ -11,6 +11,7 @@ from queuelake.cli import main as cli
 from queuelake.cli.pipeline_options import find_place
 from queuelake.pipeline import session
 from queuelake.pipeline.jobs.job import Place
+from tests.harness.broker import BrokerProcess
 from tests.pipeline.broker_in_memory import TOKEN
 from tests.pipeline.staging_in_memory import StagingBroker
 
@@ -152,6 +153,12 @@ def test_the_lake_is_that_of_the_data_directory_unless_the_broker_is_elsewhere(
     assert place(data_dir=str(tmp_path), assignments=assignments).lake == "/mnt/lake"
     remote = place(remote="sc://host", conf=["a.b = c"])
     assert (remote.remote, remote.conf) == ("sc://host", {"a.b": "c"})
+
+
+def test_a_running_broker_is_found_by_its_data_directory(lake_broker: BrokerProcess) -> None:
+    found = place(data_dir=str(lake_broker.data_dir))
+    assert found.url == f"grpc://127.0.0.1:{lake_broker.flight_port}"
+    assert found.token
 
 
 def test_the_key_is_that_of_the_data_directory(tmp_path: Path) -> None:

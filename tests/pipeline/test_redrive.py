@@ -120,7 +120,7 @@ def test_what_somebody_else_took_meanwhile_is_told(world: JobWorld) -> None:
     bury(world, b"m1", "timeout")
     world.broker.gone.add((f"ab12-{DLQ}", 0, 1))
     summary = redrive.run(world.context("redrive"), Options(DLQ))
-    assert summary.detail == {"rows": 1, "gone meanwhile": 1}
+    assert summary.detail == {"rows": 1, "no longer there": 1}
     assert [one["moved"] for one in audit(world)] == [None, None]
 
 

@@ -231,7 +231,7 @@ def _flight_url(settings: Settings) -> str:
     addresses = status.get("addresses", {}) if isinstance(status, dict) else {}
     flight = settings.flight
     scheme = "grpc+tls" if flight.certificate else "grpc"
-    return str(addresses.get(scheme, f"{scheme}://{flight.bind}:{flight.port}"))
+    return str(addresses.get("flight", f"{scheme}://{flight.bind}:{flight.port}"))
 
 
 def _api_key(settings: Settings) -> str:

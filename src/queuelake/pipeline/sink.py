@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 WRITE_OPTIONS = (*CONNECTION_OPTIONS, "queue", "jobId", "batchId", "request", "data")
 # Spark hands its own options of a stream to the sink as well.
-SPARK_OPTIONS = ("checkpointLocation", "path")
+SPARK_OPTIONS = ("checkpointLocation", "path", "queryName")
 
 MESSAGE_COLUMNS = {
     "payload": "binary",

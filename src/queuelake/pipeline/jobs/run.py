@@ -99,7 +99,7 @@ class _Count:
 
 def _start_stream(context: JobContext, one: Pipeline) -> StreamingQuery:
     rows = result(context, one, streaming=True)
-    writer = (for_queue(rows) if one.sink.queue else rows).writeStream.queryName(f"{one.name}")
+    writer = (for_queue(rows) if one.sink.queue else rows).writeStream
     checkpoint = one.checkpoint or f"{context.lake}/{CHECKPOINTS}/{one.name}"
     writer = writer.option("checkpointLocation", checkpoint)
     if one.trigger == AVAILABLE_NOW:
