@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -115,6 +116,40 @@ def test_parts_of_a_range_and_single_columns(flight: Flight, connect: Connect, n
         assert table.column_names == ["payload", "seqno"]
         found = zip(*[table[one].to_pylist() for one in ("payload", "seqno")], strict=True)
         assert list(found) == expected, (after, upto)
+
+
+def test_a_queue_which_is_read_while_it_is_filled(
+    exporting: BrokerProcess, flight: Flight, connect: Connect, name: str
+) -> None:
+    """Range after range, every message is there once, whatever the broker does with its chunks."""
+    count = 3000
+    client = connect()
+    assert client.configure(name, partitions=3) == SUCCESS
+
+    def publish() -> None:
+        with exporting.client() as wire:
+            wire.connect(f"{name}-writer")
+            writer = QueueClient(wire, f"{name}-writer")
+            for number in range(count):
+                writer.publish(name, f"{number}", qos=0, user={"partition-key": f"{number % 7}"})
+            assert writer.publish(name, "last") == SUCCESS
+
+    publishing = threading.Thread(target=publish)
+    publishing.start()
+    seen: list[bytes] = []
+    reached = [0, 0, 0]
+    while len(seen) <= count:
+        is_over = not publishing.is_alive()
+        for shard in flight.shards(name):
+            assert shard.upto >= reached[shard.shard], "positions never fall"
+            table = flight.read(shard, after=reached[shard.shard], columns=["seqno", "payload"])
+            places = range(reached[shard.shard] + 1, shard.upto + 1)
+            assert table["seqno"].to_pylist() == list(places)
+            seen += table["payload"].to_pylist()
+            reached[shard.shard] = shard.upto
+        assert not is_over or len(seen) > count, "everything was published and not all of it read"
+    publishing.join()
+    assert sorted(seen) == sorted([*[b"%d" % number for number in range(count)], b"last"])
 
 
 def test_rows_which_were_settled_are_absent_and_positions_stay(
