@@ -30,6 +30,8 @@ performance.delivery_timeout = "{DELIVERY_TIMEOUT_S:g}s"
 retry_policy.max_retries = 3
 retry_policy.initial_backoff = "500ms"
 retry_policy.max_backoff = "2s"
+[queues."crash/parallel"]
+events = "all"
 [queues."crash/serial"]
 key_inflight = 1
 """

@@ -22,6 +22,8 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from queuelake.storage.check import problems
+from queuelake.storage.lmdb_store import read_only
 from tests.ecq.client import SUCCESS, Delivery, Device
 from tests.ecq.control import Mailboxes
 from tests.ecq.tables import row_counts
@@ -33,6 +35,7 @@ KEYS = 6
 STEPS_MAX = 25
 BURST_MAX = 30
 QUIET_S = 0.5
+ROWS_MAX = 100_000
 
 
 @dataclass
@@ -187,6 +190,9 @@ class Crashes:
 
     def _check_tables(self) -> None:
         index, payloads = row_counts(self._broker, "ecq_index", "ecq_payload")
+        with read_only(self._broker.data_dir) as view:
+            wrong = problems(view, ROWS_MAX)
+        assert wrong == [], "the log of writes agrees with what was written"
         assert index == payloads, f"{index} index rows, {payloads} payloads"
         assert index <= OWNERS * KEYS, f"{index} entries of {OWNERS * KEYS} keys"
         for story in self.stories:

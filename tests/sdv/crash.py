@@ -21,6 +21,8 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from queuelake.storage.check import problems
+from queuelake.storage.lmdb_store import read_only
 from tests.ecq.client import SUCCESS, Delivery
 from tests.ecq.tables import row_counts
 from tests.harness import packets as p
@@ -35,6 +37,7 @@ AWAKE = 4
 STEPS_MAX = 12
 PIPELINED_MAX = 6
 QUIET_S = 0.7
+ROWS_MAX = 1_000_000
 
 
 @dataclass
@@ -165,6 +168,9 @@ class Crashes:
 
     def _check_rows(self) -> None:
         """Of the vehicles which are away: every confirmed row, and at most what was sent."""
+        with read_only(self._broker.data_dir) as view:
+            wrong = problems(view, ROWS_MAX)
+        assert wrong == [], "the log of rows agrees with the rows"
         [rows] = row_counts(self._broker, "sdv_fanout_ids")
         assert rows >= self._confirmed * AWAY, f"{rows} rows of {self._confirmed} triggers"
         assert rows <= self._number * (AWAY + AWAKE)

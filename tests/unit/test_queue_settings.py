@@ -77,7 +77,7 @@ def test_a_size_is_whole_bytes() -> None:
 def test_defaults_are_those_of_the_contract_and_of_the_machine() -> None:
     ours, machines = policy_of(BASE, False), Policy()
     names = [name for name in dir(machines) if not name.startswith("_")]
-    assert len(names) == 37
+    assert len(names) == 38
     assert [getattr(ours, name) for name in names] == [getattr(machines, name) for name in names]
 
 

@@ -26,6 +26,7 @@ from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.limits import TokenBucket
 from queuelake.broker.message_queues.service import MessageQueues
 from queuelake.broker.metrics import Metrics
+from queuelake.broker.pipeline.records import Records
 from queuelake.broker.pipeline.staging import Staging
 from queuelake.broker.queues.registry import Queues
 from queuelake.broker.queues.subscribing import client_left, client_resumed
@@ -112,6 +113,7 @@ class Broker:
             self.sessions.by_client, self.delivery, store, loop, self.timers, settings.sdv
         )
         self.staging = Staging(self.message_queues, self.fanout, self.queue_upkeep, settings)
+        self.records = Records(self)
         self.wills = Wills(self.runner, self.delivery, self.clock, self.timers)
         self.connections: set[Connection] = set()
         self._per_ip: dict[str, int] = {}
@@ -137,6 +139,7 @@ class Broker:
         self.mailboxes.start()
         self.fanout.start()
         self.staging.start()
+        self.records.start()
         self.wills.load(self.store)
         self._turn()
         self.timers.arm(self.clock.now_ms() + EXPIRED_RETAINED_EVERY_MS, self._drop_expired)
@@ -307,6 +310,7 @@ class Broker:
         self.stopping = True
         for connection in list(self.connections):
             connection.close(reasons.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+        self.records.finish()
         await self._written()
         await self.alerts.close()
         if self._turning is not None:

@@ -15,7 +15,7 @@ from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.registry import Queues
 from queuelake.control_queues import QUEUES_PER_SCRAPE_MAX, QueueMetrics
-from queuelake.engine.counters import Counters
+from queuelake.engine.counters import Counters, quantile_ms
 from queuelake.engine.groups import Group
 
 SLEEPERS_PER_SCRAPE = 200
@@ -91,4 +91,5 @@ def in_flight(group: Group) -> int:
 
 def latency_s(counters: Counters, share: float) -> float | None:
     """None: nothing was delivered yet."""
-    return counters.quantile_s(share) if any(counters.latency) else None
+    counts = counters.latency.counts
+    return quantile_ms(counts, share) / 1000 if any(counts) else None

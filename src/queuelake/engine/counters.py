@@ -8,6 +8,39 @@ LATENCY_BUCKETS: Final = 32
 
 
 @final
+class Latency:
+    """First deliveries by how long they had waited: bucket n holds those below 2**n ms."""
+
+    __slots__ = ("counts", "max_ms")
+
+    def __init__(self) -> None:
+        self.counts: list[int] = [0] * LATENCY_BUCKETS
+        self.max_ms: int = 0  # since somebody set it back
+
+    def observe(self, waited_ms: int) -> None:
+        if waited_ms > self.max_ms:
+            self.max_ms = waited_ms
+        bucket = 0
+        while waited_ms > 0 and bucket < LATENCY_BUCKETS - 1:
+            waited_ms >>= 1
+            bucket += 1
+        counts = self.counts
+        counts[bucket] = counts[bucket] + 1
+
+
+def quantile_ms(counts: list[int], share: float) -> float:
+    """How long that share of the deliveries in these buckets had waited at most."""
+    rank = share * sum(counts)
+    below = 0
+    for bucket, count in enumerate(counts):
+        if count and below + count >= rank:
+            low = 0.0 if bucket == 0 else float(1 << bucket - 1)
+            return low + (float(1 << bucket) - low) * (rank - below) / count
+        below += count
+    return 0.0
+
+
+@final
 class Counters:
     """Since the machine was made. They are no part of its state: a restart begins at zero."""
 
@@ -22,6 +55,7 @@ class Counters:
         "latency",
         "nacked",
         "overwritten",
+        "purged",
         "redelivered",
         "refused",
         "timed_out",
@@ -39,28 +73,6 @@ class Counters:
         self.timed_out: int = 0
         self.expired: int = 0
         self.dropped: int = 0
+        self.purged: int = 0
         self.dead: dict[str, int] = {}
-        # First deliveries by how long they had waited: bucket n holds those below 2**n ms.
-        self.latency: list[int] = [0] * LATENCY_BUCKETS
-
-    def observe(self, waited_ms: int) -> None:
-        bucket = 0
-        while waited_ms > 0 and bucket < LATENCY_BUCKETS - 1:
-            waited_ms >>= 1
-            bucket += 1
-        latency = self.latency
-        latency[bucket] = latency[bucket] + 1
-
-    def quantile_s(self, share: float) -> float:
-        """How long that share of the first deliveries had waited at most, in seconds."""
-        total = sum(self.latency)
-        if total == 0:
-            return 0.0
-        rank = share * total
-        below = 0
-        for bucket, count in enumerate(self.latency):
-            if count and below + count >= rank:
-                low = 0.0 if bucket == 0 else float(1 << bucket - 1)
-                return (low + (float(1 << bucket) - low) * (rank - below) / count) / 1000
-            below += count
-        return float(1 << LATENCY_BUCKETS) / 1000
+        self.latency: Latency = Latency()

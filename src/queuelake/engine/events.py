@@ -72,6 +72,23 @@ class Events:
         self.consumers.append(consumer)
         self.reasons.append(reason[:REASON_CHARACTERS_MAX])
 
+    def only(self, step: int, without: set[str]) -> Events:
+        """Those of one step, without those of some consumers."""
+        kept = Events()
+        for n, found in enumerate(self.steps):
+            if found == step and self.consumers[n] not in without:
+                kept.add(
+                    step,
+                    self.times_ms[n],
+                    self.partitions[n],
+                    self.seqs[n],
+                    self.groups[n],
+                    self.consumers[n],
+                    self.attempts[n],
+                    self.reasons[n],
+                )
+        return kept
+
     def __len__(self) -> int:
         return len(self.steps)
 

@@ -13,13 +13,14 @@ from bisect import bisect_left
 from typing import Final
 
 from queuelake.engine import commands as c
+from queuelake.engine import events as e
 from queuelake.engine.effects import Load
 from queuelake.engine.groups import GROUP, Group
 from queuelake.engine.lane import Lane
 from queuelake.engine.machine import Effect
 from queuelake.engine.message import Entry, sequence_of
 from queuelake.engine.policy.settings import Policy
-from queuelake.engine.state import QueueState
+from queuelake.engine.state import LIMIT, QueueState
 
 DROPS_MAX: Final = 1_000  # by one command: the rest follows with the next
 
@@ -115,6 +116,7 @@ def make_room(state: QueueState, count: int, size: int) -> None:
         if entry is None:
             return
         state.counters.dropped += 1
+        state.note(e.DROPPED, entry, reason=LIMIT)
         drop(state, group, lane, entry)
 
 
@@ -162,8 +164,10 @@ def trim(state: QueueState, effects: list[Effect]) -> None:
             return
         if is_excess:
             state.counters.dropped += 1
+            state.note(e.DROPPED, entry, reason=LIMIT)
         elif is_over(policy, entry, state.now_ms):
             state.counters.expired += 1
+            state.note(e.EXPIRED, entry)
         else:
             partition.head_seq = seq
             partition.head_expires_ms = over_ms(policy, entry)
@@ -180,6 +184,9 @@ def truncate(state: QueueState, command: c.Truncate) -> None:
     if upto <= lane.settled.upto:
         return
     before = group.unsettled
+    if state.policy.events:
+        for seq in lane.settled.unsettled(lane.settled.upto + 1, upto):
+            state.events.add(e.EXPIRED, state.now_ms, 0, seq)
     lane.returns = [entry for entry in lane.returns if entry.seq > upto]
     lane.waiting = [item for item in lane.waiting if item[1] > upto]
     heapq.heapify(lane.waiting)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from typing import Final, final
 
+from queuelake.engine import events as e
 from queuelake.engine.dispatch import ASIDE_MAX, DELIVERIES_MAX
 from queuelake.engine.effects import Deliver, Load
 from queuelake.engine.groups import GROUP, Consumer, Group
@@ -242,6 +243,7 @@ class _Offer:
         if not is_over(state.policy, entry, state.now_ms):
             return False
         state.counters.expired += 1
+        state.note(e.EXPIRED, entry)
         depart(state, self._group, self._lane, entry)
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queuelake.engine import commands as c
+from queuelake.engine import events as e
 from queuelake.engine.dispatch import rank
 from queuelake.engine.groups import Group
 from queuelake.engine.leaving import missing_head
@@ -10,7 +11,7 @@ from queuelake.engine.message import PRIORITY_DEFAULT, Entry
 from queuelake.engine.partition import Partition
 from queuelake.engine.policy.settings import NONE
 from queuelake.engine.publishers import NEW, PARKED, REPEATED, PublisherSession
-from queuelake.engine.state import DUPLICATE, FULL, OUT_OF_ORDER, TOO_LARGE, QueueState
+from queuelake.engine.state import DUPLICATE, FULL, LIMIT, OUT_OF_ORDER, TOO_LARGE, QueueState
 from queuelake.engine.upkeep import remove
 
 
@@ -132,6 +133,7 @@ def make_room(state: QueueState) -> bool:
         if not is_gone and state.depth() >= state.policy.depth_max:
             remove(state, entry.partition, entry.seq)
             state.counters.dropped += 1
+            state.note(e.DROPPED, entry, reason=LIMIT)
     return True
 
 

@@ -8,6 +8,7 @@ letters. What left the queue while it was in hand is in nobody's line: see `leav
 from __future__ import annotations
 
 from queuelake.engine import commands as c
+from queuelake.engine import events as e
 from queuelake.engine.groups import GROUP, Group
 from queuelake.engine.lane import Held, Lane
 from queuelake.engine.leaving import account, depart
@@ -36,6 +37,8 @@ def settle(state: QueueState, command: c.Settle, effects: list[Effect]) -> None:
         state.reply = NOT_HELD
     elif outcome == c.ACK:
         state.counters.acked += 1
+        if state.policy.events == e.ALL:
+            state.note_held(e.ACKED, group, held)
         state.let_go(lane, held)
         if seq not in lane.settled:
             depart(state, group, lane, held.entry)
@@ -43,6 +46,7 @@ def settle(state: QueueState, command: c.Settle, effects: list[Effect]) -> None:
         put_back(state, lane, held, state.now_ms + command.delay_ms)
     else:
         state.counters.nacked += 1
+        state.note_held(e.REJECTED, group, held, command.reason)
         _refused(state, group, lane, held, command.reason, effects)
 
 
@@ -104,6 +108,7 @@ def time_out(state: QueueState, effects: list[Effect]) -> None:
         if held.deadline_ms > now_ms:
             break
         state.counters.timed_out += 1
+        state.note_held(e.TIMED_OUT, group, held)
         _refused(state, group, lane, held, "", effects)
 
 

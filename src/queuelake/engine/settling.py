@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queuelake.engine import commands as c
+from queuelake.engine import events as e
 from queuelake.engine.effects import DeadLetter
 from queuelake.engine.groups import Group
 from queuelake.engine.lane import Held, Lane
@@ -30,12 +31,16 @@ def settle(state: QueueState, command: c.Settle, effects: list[Effect]) -> None:
         state.reply = NOT_HELD
     elif outcome == c.ACK:
         state.counters.acked += 1
+        if state.policy.events == e.ALL:
+            state.note_held(e.ACKED, group, held)
         state.let_go(lane, held)
         state.done(group, lane, seq)
     elif outcome == c.NACK:
         state.counters.nacked += 1
+        state.note_held(e.NACKED, group, held)
         come_back(state, group, lane, held, state.now_ms + command.delay_ms, effects)
     else:
+        state.note_held(e.REJECTED, group, held, command.reason)
         state.let_go(lane, held)
         bury(state, group, lane, held, REJECTED, command.reason, effects)
 
@@ -91,6 +96,7 @@ def bury(
     """To the dead letters: it counts as settled when its copy there is stored."""
     entry = held.entry
     state.count_dead(reason)
+    state.note_held(e.DEAD_LETTERED, group, held, reason)
     if not state.policy.dlq_enabled or state.policy.is_dead_letter_queue:
         state.done(group, lane, entry.seq)
         return
@@ -105,6 +111,7 @@ def expire(state: QueueState, entry: Entry, effects: list[Effect]) -> None:
     if seq in partition.gone:
         return
     copy = state.policy.expire_to_dlq and state.policy.dlq_enabled
+    copies = len(effects)
     expired = False
     needed = False
     for group in state.groups.values():
@@ -136,4 +143,9 @@ def expire(state: QueueState, entry: Entry, effects: list[Effect]) -> None:
     if not state.groups or (state.policy.is_stream and not needed):
         expired = True
         partition.gone.add(seq)
-    state.counters.expired += 1 if expired else 0
+    if expired:
+        state.counters.expired += 1
+        state.note(e.EXPIRED, entry)
+    for effect in effects[copies:]:
+        assert isinstance(effect, DeadLetter)
+        state.note(e.DEAD_LETTERED, entry, effect.group, "", effect.attempts, EXPIRED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from queuelake.engine.counters import Counters
+from queuelake.engine.events import Events
 from queuelake.engine.expiry import Expiry
 from queuelake.engine.groups import Group
 from queuelake.engine.lane import Held, Lane
@@ -29,6 +30,9 @@ FULL: Final = 0x97
 
 REJECTED: Final = "rejected"
 EXPIRED: Final = "expired"
+# Why a message was dropped.
+LIMIT: Final = "limit"
+PURGED: Final = "purged"
 
 PUBLISHERS_MAX: Final = 100_000  # which number their messages
 WINDOW_ENTRIES_MAX: Final = 8192  # of all partitions together
@@ -42,6 +46,7 @@ class QueueState:
         "counters",
         "delayed",
         "dice",
+        "events",
         "expiry",
         "freed",
         "groups",
@@ -75,6 +80,7 @@ class QueueState:
         self.bytes: int = 0  # payloads of what a message queue has not settled
         self.dice: int = 1  # where the generator of a message queue is
         self.counters: Counters = Counters()
+        self.events: Events = Events()  # since somebody took them
         # Answers to the last command.
         self.reply: int = 0
         self.purged: int = 0
@@ -189,6 +195,25 @@ class QueueState:
         for lane in lanes[1:]:
             common = common.shared_with(lane.settled)
         return common
+
+    def note(
+        self,
+        step: int,
+        entry: Entry,
+        group: str = "",
+        consumer: str = "",
+        attempt: int = 0,
+        reason: str = "",
+    ) -> None:
+        """A message was not just delivered and acknowledged."""
+        if self.policy.events:
+            self.events.add(
+                step, self.now_ms, entry.partition, entry.seq, group, consumer, attempt, reason
+            )
+
+    def note_held(self, step: int, group: Group, held: Held, reason: str = "") -> None:
+        """The same, of one which a consumer has."""
+        self.note(step, held.entry, group.name, held.consumer.name, held.attempt, reason)
 
     def count_dead(self, reason: str) -> None:
         dead = self.counters.dead

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from queuelake.engine import commands as c
+from queuelake.engine import events as e
 from queuelake.engine.dispatch import unrank
 from queuelake.engine.effects import GroupGone, Rank
 from queuelake.engine.groups import Group
 from queuelake.engine.lane import Lane
 from queuelake.engine.machine import Effect
 from queuelake.engine.message import Entry
+from queuelake.engine.partition import Partition
 from queuelake.engine.policy import retry
 from queuelake.engine.policy.settings import NONE, Policy
 from queuelake.engine.settling import come_back, expire
-from queuelake.engine.state import NOT_FOUND, QueueState
+from queuelake.engine.state import NOT_FOUND, PURGED, QueueState
 
 GROUP_EXPIRY_DERIVED_MS: Final = 3_600_000
 IDS_PER_TICK_MAX: Final = 10_000
@@ -32,6 +34,7 @@ def tick(state: QueueState, effects: list[Effect]) -> None:
                 if held.deadline_ms > now_ms:
                     break
                 state.counters.timed_out += 1
+                state.note_held(e.TIMED_OUT, group, held)
                 due_ms = now_ms + retry.backoff_ms(state.policy, held.attempt)
                 come_back(state, group, lane, held, due_ms, effects)
     for entry in state.expiry.due(state.partitions, now_ms, effects):
@@ -87,6 +90,7 @@ def purge(state: QueueState) -> None:
     state.purged = 0
     for partition in state.partitions:
         before = state.stored(partition)
+        needed = _needed(state, partition, partition.last) if state.policy.events else []
         for group in state.groups.values():
             _purge_lane(state, group, group.lanes[partition.number], partition.last)
         if not state.groups:
@@ -98,6 +102,11 @@ def purge(state: QueueState) -> None:
             partition.gone.raise_to(lowest)
         state.release(partition)
         state.purged += before - state.stored(partition)
+        for seq in needed:
+            if state.is_deleted(partition, seq):
+                now_ms, number = state.now_ms, partition.number
+                state.events.add(e.DROPPED, now_ms, number, seq, reason=PURGED)
+    state.counters.purged += state.purged
     state.purged += state.delayed
     state.delayed = 0
     state.loose = 0
@@ -127,15 +136,20 @@ def truncate(state: QueueState, command: c.Truncate) -> None:
     """A partition forgets its messages up to a sequence."""
     partition = state.partitions[command.partition]
     upto = min(command.upto, partition.last)
-    needed: set[int] = set()
-    for group in state.groups.values():
-        lane = group.lanes[command.partition]
-        needed.update(lane.settled.unsettled(partition.gone.upto + 1, upto))
-    if not state.groups:
-        needed.update(partition.gone.unsettled(partition.gone.upto + 1, upto))
-    for seq in sorted(needed):
+    for seq in _needed(state, partition, upto):
         _drop(state, command.partition, seq)
     partition.gone.raise_to(upto)
+
+
+def _needed(state: QueueState, partition: Partition, upto: int) -> list[int]:
+    """Messages up to a sequence which some group has not settled; without a group, all of them."""
+    first = partition.gone.upto + 1
+    needed: set[int] = set()
+    for group in state.groups.values():
+        needed.update(group.lanes[partition.number].settled.unsettled(first, upto))
+    if not state.groups:
+        needed.update(partition.gone.unsettled(first, upto))
+    return sorted(needed)
 
 
 def _drop(state: QueueState, number: int, seq: int) -> None:

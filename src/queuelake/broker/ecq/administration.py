@@ -14,6 +14,7 @@ from queuelake.broker.ecq.rewinding import target
 from queuelake.broker.ecq.subscribing import MailboxSubscriptions
 from queuelake.broker.ecq.topics import LEVEL
 from queuelake.broker.pipeline.log_cleaning import LogCleaning
+from queuelake.broker.pipeline.stats import Reading
 from queuelake.broker.queues.deadletters import rfc3339
 from queuelake.config_types import changes_between
 from queuelake.control_ecq import (
@@ -134,6 +135,15 @@ class MailboxAdministration:
             return EcqInspection(NONE, NONE, queue)
         acked, ts_ms, _ = t.read_numbers(state)
         return EcqInspection(acked, rfc3339(ts_ms) if ts_ms else NONE, queue)
+
+    def reading(self) -> Reading:
+        """For the minute. Nobody counts the bytes of what is overwritten."""
+        counters = self._mailboxes.counters
+        with self._mailboxes.store.view() as view:
+            depth = view.count(api.ECQ_PAYLOAD)
+        counts = [counters.writes, counters.delivered, counters.acked, 0, counters.rejected, 0]
+        counts += [counters.dead_lettered, counters.expired, 0]
+        return Reading(counts, counters.latency, depth, 0)
 
     def figures(self) -> EcqFigures:
         mailboxes = self._mailboxes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import final
 
+from queuelake.engine.counters import Latency
+
 
 @final
 class Counters:
@@ -15,6 +17,7 @@ class Counters:
         "direct_publish_rejected",
         "expired",
         "gc_runs",
+        "latency",
         "polls",
         "rejected",
         "rewinds",
@@ -35,6 +38,7 @@ class Counters:
         self.polls: int = 0
         self.rewinds: int = 0
         self.gc_runs: int = 0
+        self.latency: Latency = Latency()
 
     def refuse(self, why: str) -> None:
         self.write_errors[why] = self.write_errors.get(why, 0) + 1

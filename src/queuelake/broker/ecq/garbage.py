@@ -17,6 +17,7 @@ from asyncio import AbstractEventLoop
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.interval import Interval
+from queuelake.engine.events import EXPIRED
 from queuelake.engine.kinds.ecq import ABSENT, IDLE
 from queuelake.storage import api
 from queuelake.storage import ecq_tables as t
@@ -88,7 +89,7 @@ class Garbage:
                 if owners == 0 or rows == 0:
                     following = owner
                     break
-                removed, is_empty = self._collect_from(view, owner, rows, oldest_ms)
+                removed, is_empty = self._collect_from(view, owner, numbers, rows, oldest_ms)
                 owners, rows = owners - 1, rows - removed
                 if removed:
                     changed.append(t.read_numbers(numbers)[2])
@@ -99,6 +100,7 @@ class Garbage:
                     self._drop_if_idle(view, owner, numbers)
         if changed:
             mailboxes.counters.expired += ROWS_PER_SLICE - rows
+            mailboxes.runner.take_part(mailboxes)
             # Whoever counts before that still finds in the store what is deleted here.
             mailboxes.runner.after_durable(lambda: self._forget_sizes(changed))
         if following is not None:
@@ -110,10 +112,11 @@ class Garbage:
             self._mailboxes.writes.forget_sizes(name)
 
     def _collect_from(
-        self, view: ReadTransaction, owner: bytes, rows_max: int, oldest_ms: int
+        self, view: ReadTransaction, owner: bytes, numbers: bytes, rows_max: int, oldest_ms: int
     ) -> tuple[int, bool]:
         """Returns how many entries were removed, and whether the owner has no others."""
         batch = self._mailboxes.runner.group.batch
+        events = self._mailboxes.events
         removed = 0
         start = t.index_key(owner, 0)
         while removed < rows_max:
@@ -124,6 +127,7 @@ class Garbage:
             if not row.is_over(oldest_ms, self._now_ms):
                 break
             t.delete_entry(batch, owner, row)
+            events.note(EXPIRED, self._now_ms, t.read_numbers(numbers)[2], row.seq)
             removed += 1
             start = found[0] + b"\0"
         return removed, False

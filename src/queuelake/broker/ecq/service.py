@@ -13,12 +13,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.ecq.counters import Counters
+from queuelake.broker.ecq.events import MailboxEvents
 from queuelake.broker.ecq.letters import bury
 from queuelake.broker.ecq.reader import Reader
 from queuelake.broker.ecq.writing import Write, Writes
 from queuelake.broker.participant import Participant
 from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.broker.refusing import refuse_held
+from queuelake.engine import events as e
 from queuelake.engine.kinds import ecq as m
 from queuelake.engine.machine import Command, Meta
 from queuelake.engine.policy.settings import Policy
@@ -72,6 +74,7 @@ class Mailboxes(Participant):
         "batch_max",
         "config",
         "counters",
+        "events",
         "queues",
         "readers",
         "refusals",
@@ -94,6 +97,7 @@ class Mailboxes(Participant):
         self.counters: Counters = Counters()
         log = WriteLog(queues.store, queues.runner, api.ECQ_LOG)
         self.writes: Writes = Writes(queues.store, log)
+        self.events: MailboxEvents = MailboxEvents(queues.ledger)
         self.readers: dict[bytes, Reader] = {}
         self.watch: Callable[[Reader], None] | None = None  # told of each new one
         self._fetching: list[Reader] = []  # those which look into the store in the next turn
@@ -188,11 +192,15 @@ class Mailboxes(Participant):
         counters = self.counters
         if not reader.machine.is_out(command.tag):
             return
+        now_ms = self._clock.now_ms()
         if command.outcome == m.DONE:
             counters.acked += 1
         else:
             counters.rejected += 1
-        now_ms = self._clock.now_ms()
+            held = reader.machine.held[command.tag]
+            reason = f"0x{command.reason:02X}"
+            self.events.note(e.REJECTED, now_ms, reader.name, held.seq, held.attempts, reason)
+            self.runner.take_part(self)
         reader.active_ms = now_ms
         self._apply(reader, command, now_ms)
 
@@ -279,6 +287,8 @@ class Mailboxes(Participant):
                 self._apply(reader, m.Settle(effect.tag, m.DONE), now_ms)
                 return
             record = stored
+        else:
+            self.counters.latency.observe(now_ms - record.ts_ms)
         self.counters.delivered += 1
         reader.deliver(record, effect.tag)
         self.runner.touch(reader.session)
@@ -291,6 +301,8 @@ class Mailboxes(Participant):
         self._reverting.add(reader.name)
         if bury(self.queues, reader.name, reader.entries[effect.seq], effect, now_ms):
             self.counters.dead_lettered += 1
+            name, attempts = reader.name, effect.attempts
+            self.events.note(e.DEAD_LETTERED, now_ms, name, effect.seq, attempts, "rejected")
         self.runner.take_part(self)
 
     # Its part in group commits
@@ -333,6 +345,7 @@ class Mailboxes(Participant):
     def write(self, batch: Batch) -> None:
         self.writes.seal(batch)
         self.writes.log.write(batch)
+        self.events.write(batch)
         for name, position in self._saves.items():
             reader = self.readers.get(name)
             owner = reader.digest if reader is not None else t.digest(name)
@@ -350,6 +363,7 @@ class Mailboxes(Participant):
         saves = self._sealed_saves
         self._sealed_saves = {}
         self._sealed_reverting = set()
+        self.events.stored()
         readers = self.readers
         touched: dict[bytes, Reader] = {}
         for write in written:
@@ -372,7 +386,7 @@ class Mailboxes(Participant):
         self._sealed_reverting = set()
         self._reverting = set()
         self._saves = {name: one for name, one in saves.items() if name not in reverting}
-        if self._saves:
+        if self.events.rolled_back(reverting) or self._saves:
             self.runner.take_part(self)
         now_ms = self._clock.now_ms()
         for name in reverting:

@@ -205,7 +205,7 @@ class Dispatcher:
                 self.settle(effect.row, effect.outcome, now_ms)
             elif isinstance(effect, f.Bury):
                 if effect.row.size:
-                    self._metrics.dead_lettered += 1
+                    self._metrics.buried(effect.row, now_ms)
                     bury(self._queues, self._payloads, effect, now_ms)
             elif isinstance(effect, f.WakeAt):
                 self._wake_at(awake.vin, effect.due_ms)
@@ -321,7 +321,7 @@ class Dispatcher:
         mark = MARK + str(row.ts_ms).encode()
         if not self._delivery.offer_to(session, message, ids, mark):
             return vehicle.apply(meta, f.NotTaken())
-        self._metrics.dispatched[effect.cause] += 1
+        self._metrics.sent(row, effect.cause, meta.now_ms)
         self._offered.append(awake.vin)
         self._delivery.runner.take_part(self._participant)
         return []

@@ -20,6 +20,7 @@ from queuelake.broker.clock import Clock, TimerWheel
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.fanout import views
 from queuelake.broker.fanout.dispatch import Dispatcher
+from queuelake.broker.fanout.events import FanoutEvents
 from queuelake.broker.fanout.garbage import Garbage
 from queuelake.broker.fanout.heartbeat import Heartbeat
 from queuelake.broker.fanout.metrics import FanoutMetrics
@@ -30,6 +31,7 @@ from queuelake.broker.fanout.trigger import data_id_problem, read_trigger
 from queuelake.broker.inbound import refuse_deferred
 from queuelake.broker.participant import Participant
 from queuelake.broker.pipeline.log_cleaning import LogCleaning
+from queuelake.broker.pipeline.stats import Reading
 from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
@@ -87,6 +89,7 @@ class Fanout(TopicService, Participant):
         "delivery",
         "dispatcher",
         "durable",
+        "events",
         "garbage",
         "group",
         "log",
@@ -122,7 +125,8 @@ class Fanout(TopicService, Participant):
         self.loop: AbstractEventLoop = loop
         self.clock: Clock = delivery.queues.clock
         self.timers: TimerWheel = timers
-        self.metrics: FanoutMetrics = FanoutMetrics(TIME_TO_ACK_BOUNDS_S)
+        self.events: FanoutEvents = FanoutEvents(delivery.queues.ledger)
+        self.metrics: FanoutMetrics = FanoutMetrics(TIME_TO_ACK_BOUNDS_S, self.events)
         self.register: Register = Register(store)
         self.payloads: Payloads = Payloads(store, self.runner)
         self.log: WriteLog = WriteLog(store, self.runner, api.SDV_LOG)
@@ -289,11 +293,13 @@ class Fanout(TopicService, Participant):
         self.register.write(batch)
         self.log.write(batch)
         self.dispatcher.write()
+        self.events.write(batch)
         self._sealed_publishers, self._publishers = self._publishers, []
 
     def stored(self, now_ms: int) -> None:
         self._sealed_publishers = []
         self.register.stored()
+        self.events.stored()
         self.dispatcher.stored()
         for data in self.payloads.stored():
             self.dispatcher.arrived(data)
@@ -303,6 +309,7 @@ class Fanout(TopicService, Participant):
         self.payloads.rolled_back()
         self.register.rolled_back()
         self.log.rolled_back()
+        self.events.rolled_back()
         self.storing.rolled_back()
         self.dispatcher.rolled_back()
         publishers = self._sealed_publishers + self._publishers
@@ -359,6 +366,9 @@ class Fanout(TopicService, Participant):
 
     def cancel(self, request_id: str, vins: list[str]) -> Iterator[SdvCancelled]:
         return views.cancel(self, request_id, vins)
+
+    def reading(self) -> Reading:
+        return views.reading(self)
 
     def figures(self) -> SdvFigures:
         return views.figures(self)

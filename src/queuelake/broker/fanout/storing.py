@@ -339,6 +339,7 @@ class Storing:
             job.stage = DROPPING
             self._register.hidden.discard(job.ts_ms)
             self._metrics.triggers += 1
+            self._metrics.rows += job.count
         self._runner.want_turn(self._participant)
 
     def rolled_back(self) -> None:

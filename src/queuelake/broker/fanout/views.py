@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from queuelake import control_sdv as ops
+from queuelake.broker.pipeline.stats import Reading
 from queuelake.control_sdv import (
     SdvCancelled,
     SdvDataUsage,
@@ -91,6 +92,16 @@ def requests(fanout: Fanout, limit: int, cursor: str) -> SdvRequestPage:
     found = [fanout.register.progress(key) for key in keys[:limit]]
     data = [_shown(one, flying.get(one.request_id, 0)) for one in found if one is not None]
     return SdvRequestPage(data, keys[limit - 1].hex() if len(keys) > limit else None)
+
+
+def reading(fanout: Fanout) -> Reading:
+    """For the minute."""
+    metrics, totals = fanout.metrics, fanout.register.totals
+    acked, rejected, expired, cancelled, dropped = metrics.outcomes
+    counts = [metrics.rows, sum(metrics.dispatched), acked, 0, rejected, 0]
+    counts += [metrics.dead_lettered, expired, cancelled + dropped]
+    size = totals.index_bytes + totals.payload_bytes
+    return Reading(counts, metrics.latency, totals.pending, size)
 
 
 def figures(fanout: Fanout) -> SdvFigures:

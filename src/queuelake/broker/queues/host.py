@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from queuelake.broker.deliveries import Delivery
 from queuelake.broker.participant import Participant
+from queuelake.broker.pipeline.events import EventLog, note_deliveries, write_events
+from queuelake.broker.pipeline.stats import Account, read_queue
 from queuelake.broker.queues import reading, rows
 from queuelake.broker.queues.deadletters import bury
 from queuelake.broker.queues.delivered_ids import DeliveredIds
@@ -23,6 +25,7 @@ from queuelake.broker.queues.reloading import reload
 from queuelake.broker.queues.subscriber import Subscriber
 from queuelake.broker.queues.tail import Tail
 from queuelake.engine import commands as c
+from queuelake.engine import events as e
 from queuelake.engine.effects import DeadLetter, Deliver, GroupGone, Load, Rank
 from queuelake.engine.machine import Command, Effect, Meta
 from queuelake.engine.message import Entry
@@ -55,10 +58,12 @@ class HostedQueue(Participant):
         "_last_meta",
         "_outbox",
         "_released",
+        "account",
         "active_ms",
         "created_ms",
         "delivered_ids",
         "ephemeral",
+        "event_log",
         "extended",
         "hold",
         "id",
@@ -107,6 +112,8 @@ class HostedQueue(Participant):
         self.hold: Holding | None = None  # what it keeps for the archive
         self.recorded: list[int] = []  # up to where the store says that messages are gone
         self.id_prefixes: list[bytes] = []
+        self.account: Account = Account(queue_id)
+        self.event_log: EventLog = EventLog(queues.ledger, queue_id)
         self._outbox: Outbox = Outbox()
         self._gone_groups: list[int] = []  # ids of groups whose rows have to go
         self.tidies: bool = False  # the next write deletes everything which can be
@@ -211,7 +218,7 @@ class HostedQueue(Participant):
         if record.message_id:
             self.delivered_ids.note(effect.group, record.message_id, entry.partition, entry.seq)
         if effect.attempt == 1:
-            self.machine.counters.observe(now_ms - entry.ts_ms)
+            self.machine.counters.latency.observe(now_ms - entry.ts_ms)
         subscriber.deliver(
             Delivery(
                 subscriber, record, entry.partition, effect.attempt, subscriber.delivery_qos(record)
@@ -292,6 +299,8 @@ class HostedQueue(Participant):
             effects = machine.apply(self.meta(now_ms), command)
             if not effects:
                 return
+            if machine.policy.events == e.ALL:
+                note_deliveries(machine, effects)
             loaded = False
             for effect in effects:
                 loaded = loaded or isinstance(effect, Load)
@@ -312,6 +321,8 @@ class HostedQueue(Participant):
         if self.is_deleted:
             return
         machine = self.machine
+        if machine.policy.events:
+            write_events(batch, self)
         for number, partition in enumerate(machine.partitions):
             rows.write_partition(batch, self, partition, self.tails[number])
         for group in machine.groups.values():
@@ -353,6 +364,8 @@ class HostedQueue(Participant):
 
     def restore(self, machine: QueueState) -> None:
         """Take over what was read from the store."""
+        self.account.carry(read_queue(self))
+        machine.counters.latency.max_ms = self.machine.counters.latency.max_ms
         self.machine = machine
         for tail in self.tails:
             self.queues.cache.forget(tail)

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from queuelake.broker.clock import Clock
+from queuelake.broker.pipeline.events import Ledger, write_events
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.kind import QueueKind, Reception
 from queuelake.broker.queues.tail import RecordCache
@@ -17,8 +18,10 @@ from queuelake.broker.runner import Runner
 from queuelake.storage import api, queue_records
 from queuelake.storage import queue_tables as t
 from queuelake.storage.api import Store
+from queuelake.storage.pipeline_tables import put_deleted
 
 if TYPE_CHECKING:
+    from queuelake.broker.pipeline.stats import Minutes
     from queuelake.broker.queues.durable import DurableHost
 
 SWEEP_ROWS: Final = 5_000
@@ -37,6 +40,8 @@ class Hosts:
         "clock",
         "hosts",
         "kinds",
+        "ledger",
+        "minutes",
         "receptions",
         "runner",
         "store",
@@ -47,6 +52,8 @@ class Hosts:
         self.runner: Runner = runner
         self.clock: Clock = clock
         self.cache: RecordCache = RecordCache(cache_bytes_max)
+        self.ledger: Ledger = Ledger(store, runner)
+        self.minutes: Minutes | None = None
         self.hosts: dict[str, HostedQueue] = {}  # those which are awake
         self.kinds: dict[str, QueueKind] = {}  # of queues which are not durable ones
         self.receptions: list[Reception] = []
@@ -71,6 +78,7 @@ class Hosts:
     def load(self, first_id: int) -> None:
         """Learn which queues there are; ids from `first_id` on were never used."""
         self._last_id = first_id
+        self.ledger.load()
         with self.store.view() as view:
             for key, value in view.scan(api.QUEUES, b"", b"\xff" * 9):
                 record = queue_records.decode_queue(value)
@@ -142,6 +150,10 @@ class Hosts:
     def remove(self, host: HostedQueue) -> None:
         """A queue, its messages and its groups are gone; its consumers get nothing any more."""
         name = host.name
+        if not host.ephemeral:
+            write_events(self.runner.group.batch, host)
+        if self.minutes is not None:
+            self.minutes.close(host)
         host.is_deleted = True
         for subscriber in list(host.subscribers.values()):
             subscriber.joined = False
@@ -156,17 +168,20 @@ class Hosts:
         if host.ephemeral:
             self._replies -= 1
         if self._ids.pop(name, 0):
-            self._drop(host.id)
+            self._drop(host.id, host.queue_record())
 
-    def _drop(self, queue_id: int) -> None:
+    def _drop(self, queue_id: int, record: queue_records.QueueRecord) -> None:
         batch = self.runner.group.batch
         batch.drop_queue(queue_id)
         batch.sweep(SWEEP_ROWS)
+        self.ledger.grow(put_deleted(batch, queue_id, record))
         self.runner.wake()
-        self.runner.if_failed(lambda: self._drop(queue_id))
+        self.runner.if_failed(lambda: self._drop(queue_id, record))
 
     def unload(self, host: HostedQueue) -> None:
         """Nobody uses it: only its name stays in memory."""
+        if self.minutes is not None:
+            self.minutes.close(host)
         host.is_deleted = True  # whoever still has a hand on it changes nothing
         for tail in host.tails:
             self.cache.forget(tail)

@@ -23,6 +23,7 @@ from queuelake.broker.queues.target import Target
 from queuelake.broker.router import Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.webhooks import Webhooks
+from queuelake.engine.events import OFF
 from queuelake.engine.policy.settings import Policy, policy_of
 from queuelake.errors import NameTakenError, NotFoundError, RefusedError
 from queuelake.protocol import reasons
@@ -311,6 +312,8 @@ class Queues(Hosts):
     def policy_for(self, name: str, settings: QueueSettings, partitions: int) -> Policy:
         policy = policy_of(settings, names.is_dead_letter(name))
         policy.partitions = max(policy.partitions, partitions)
+        if names.is_response(name):
+            policy.events = OFF  # it is in no store
         return policy
 
     def note(self, name: str, settings: QueueSettings) -> None:

@@ -20,6 +20,7 @@ from queuelake.engine import (
     returning,
     upkeep,
 )
+from queuelake.engine import events as e
 from queuelake.engine.groups import GROUP, Group
 from queuelake.engine.kinds.durable import NO_EFFECTS
 from queuelake.engine.lane import Lane
@@ -150,6 +151,7 @@ class MessageQueue(QueueState):
             if entry.seq in lane.settled or not leaving.is_over(self.policy, entry, self.now_ms):
                 continue
             self.counters.expired += 1
+            self.note(e.EXPIRED, entry)
             leaving.drop(self, group, lane, entry)
 
     def _remove(self, command: c.Remove) -> None:

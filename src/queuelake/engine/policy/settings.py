@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from queuelake.config_types import parse_duration
+from queuelake.engine.events import ALL, FAILURES, OFF
 from queuelake.queue_settings import QueueSettings
 
 NONE: Final = 0
@@ -29,6 +30,7 @@ UNLIMITED: Final = 1 << 62
 
 _ORDERINGS: Final = {"none": NONE, "partition": PARTITION, "strict": STRICT}
 _BLOCKS: Final = {"none": BLOCKS_NOTHING, "key": BLOCKS_KEY, "partition": BLOCKS_PARTITION}
+_EVENTS: Final = {"off": OFF, "failures": FAILURES, "all": ALL}
 _DEFAULT_BLOCKS: Final = {"none": "none", "partition": "key", "strict": "partition"}
 
 
@@ -51,6 +53,7 @@ class Policy:
         "depth_max",
         "dlq_enabled",
         "drop_head",
+        "events",
         "expire_to_dlq",
         "group_expiry_ms",
         "heartbeat_timeout_ms",
@@ -88,6 +91,7 @@ class Policy:
         self.message_bytes_max: int = 1_048_576
         self.depth_max: int = 100_000
         self.drop_head: bool = False
+        self.events: int = FAILURES  # which steps in the lives of messages are noted down
         self.ttl_ms: int = 168 * 3_600_000
         self.expire_to_dlq: bool = False
         self.delivery_timeout_ms: int = 30_000
@@ -154,6 +158,7 @@ def policy_of(settings: QueueSettings, dead_letters: bool) -> Policy:
     policy.is_stream = settings.type == "stream"
     policy.sublevels = settings.sublevels
     policy.dlq_enabled = settings.dlq_config.enabled
+    policy.events = _EVENTS[settings.events]
     policy.message_bytes_max = settings.limits.max_message_size
     policy.depth_max = settings.limits.max_queue_depth
     policy.ttl_ms = parse_duration(settings.limits.message_ttl)
