@@ -6,6 +6,7 @@ from typing import final
 
 from queuelake.broker.fanout.events import FanoutEvents
 from queuelake.broker.metrics import Histogram
+from queuelake.broker.pipeline.events import Ledger
 from queuelake.engine.counters import Latency
 from queuelake.engine.kinds.fanout import ACKED, CAUSES, EXPIRED, REJECTED, Row
 
@@ -26,8 +27,8 @@ class FanoutMetrics:
         "triggers",
     )
 
-    def __init__(self, time_to_ack_bounds_s: list[float], events: FanoutEvents) -> None:
-        self.events: FanoutEvents = events  # which are told of what is counted here
+    def __init__(self, time_to_ack_bounds_s: list[float], ledger: Ledger) -> None:
+        self.events: FanoutEvents = FanoutEvents(ledger)  # are told of what is counted here
         self.dispatched: list[int] = [0] * len(CAUSES)
         self.outcomes: list[int] = [0, 0, 0, 0, 0]  # as in `sdv_tables.Progress`
         self.missing_data: int = 0

@@ -20,7 +20,6 @@ from queuelake.broker.clock import Clock, TimerWheel
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.fanout import views
 from queuelake.broker.fanout.dispatch import Dispatcher
-from queuelake.broker.fanout.events import FanoutEvents
 from queuelake.broker.fanout.garbage import Garbage
 from queuelake.broker.fanout.heartbeat import Heartbeat
 from queuelake.broker.fanout.metrics import FanoutMetrics
@@ -89,7 +88,6 @@ class Fanout(TopicService, Participant):
         "delivery",
         "dispatcher",
         "durable",
-        "events",
         "garbage",
         "group",
         "log",
@@ -125,8 +123,7 @@ class Fanout(TopicService, Participant):
         self.loop: AbstractEventLoop = loop
         self.clock: Clock = delivery.queues.clock
         self.timers: TimerWheel = timers
-        self.events: FanoutEvents = FanoutEvents(delivery.queues.ledger)
-        self.metrics: FanoutMetrics = FanoutMetrics(TIME_TO_ACK_BOUNDS_S, self.events)
+        self.metrics: FanoutMetrics = FanoutMetrics(TIME_TO_ACK_BOUNDS_S, delivery.queues.ledger)
         self.register: Register = Register(store)
         self.payloads: Payloads = Payloads(store, self.runner)
         self.log: WriteLog = WriteLog(store, self.runner, api.SDV_LOG)
@@ -293,13 +290,13 @@ class Fanout(TopicService, Participant):
         self.register.write(batch)
         self.log.write(batch)
         self.dispatcher.write()
-        self.events.write(batch)
+        self.metrics.events.write(batch)
         self._sealed_publishers, self._publishers = self._publishers, []
 
     def stored(self, now_ms: int) -> None:
         self._sealed_publishers = []
         self.register.stored()
-        self.events.stored()
+        self.metrics.events.stored()
         self.dispatcher.stored()
         for data in self.payloads.stored():
             self.dispatcher.arrived(data)
@@ -309,7 +306,7 @@ class Fanout(TopicService, Participant):
         self.payloads.rolled_back()
         self.register.rolled_back()
         self.log.rolled_back()
-        self.events.rolled_back()
+        self.metrics.events.rolled_back()
         self.storing.rolled_back()
         self.dispatcher.rolled_back()
         publishers = self._sealed_publishers + self._publishers
