@@ -180,6 +180,7 @@ class AdminStart(Struct, frozen=True):
     data_dir: str
     fd: int
     log: Log = Log()
+    lake: str = ""  # lake.path
 
 
 class ExportStart(Struct, frozen=True):

@@ -18,7 +18,7 @@ from queuelake.queue_settings import QueueSettings
 QUEUES: Final = "queues"  # limit, cursor -> QueuePage
 QUEUE: Final = "queue"  # name -> QueueInfo
 QUEUE_CONFIGURE: Final = "queue_configure"  # name, changes (JSON) -> QueueConfigured
-QUEUE_DELETE: Final = "queue_delete"  # name -> None
+QUEUE_DELETE: Final = "queue_delete"  # name -> QueueDeleted
 QUEUE_STATS: Final = "queue_stats"  # name -> QueueStats
 QUEUE_CONSUMERS: Final = "queue_consumers"  # name, limit, cursor -> ConsumerPage
 QUEUE_MESSAGES: Final = "queue_messages"  # name, from, limit, partition, cursor -> MessagePage
@@ -229,6 +229,12 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
     key: Annotated[str, Meta(description="the partition key")] = ""
     properties: Annotated[dict[str, str], Meta(description="user properties")] = {}
     content_type: str = ""
+
+
+class QueueDeleted(Struct, frozen=True):
+    """A queue with `archive = true` is gone, and with it messages the lake does not have."""
+
+    unarchived: Annotated[int, Meta(description="messages which were not archived")] = 0
 
 
 class Purged(Struct, frozen=True):

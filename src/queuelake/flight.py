@@ -173,7 +173,7 @@ class ArchivedTold(Struct, frozen=True):
     adopt: bool = False
 
 
-class JobTold(Struct, frozen=True, omit_defaults=True):
+class JobTold(Struct, frozen=True):
     """How far a job has come; the first of an id says that it exists."""
 
     id: str

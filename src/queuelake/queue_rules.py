@@ -6,6 +6,7 @@ and the configuration file go through the same checks and are refused in the sam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 from urllib.parse import urlsplit
@@ -20,6 +21,9 @@ from queuelake.config_types import parse_duration
 from queuelake.queue_settings import BadQueueSettingsError, QueueSettings
 
 PAYLOAD_FORMAT_INVALID = 0x99
+DDL_CHARACTERS_MAX = 32_768
+_CLOSES = {">": "<", ")": "("}
+_QUOTED = re.compile(r"`[^`]*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 
 
 def configured(base: QueueSettings, changes: Mapping[str, object], name: str) -> QueueSettings:
@@ -60,6 +64,7 @@ def findings(settings: QueueSettings, name: str) -> Iterator[Finding]:
         message = 'replication = "quorum": needs a cluster; allowed on one node: "none"'
         yield Finding(("replication",), message)
     yield from _only_streams(settings)
+    yield from _schema(settings)
     yield from _topics(settings)
     yield from _dead_letters(settings, name)
 
@@ -77,6 +82,36 @@ def _only_streams(settings: QueueSettings) -> Iterator[Finding]:
         if on:
             message = f'{key} = {value}: needs type = "stream", not "{settings.type}"'
             yield Finding((key, "type"), message)
+
+
+def _schema(settings: QueueSettings) -> Iterator[Finding]:
+    """Only Spark can read a schema: here it is looked at from outside."""
+    kind, ddl = settings.schema.format, settings.schema.ddl
+    keys = ("schema.ddl", "schema.format")
+    if kind in ("json", "csv"):
+        mistake = _ddl_mistake(ddl)
+        if mistake:
+            yield Finding(keys, f"schema.ddl = {shown('schema.ddl', ddl)}: {mistake}")
+    elif ddl:
+        needed = f'needs schema.format = "json" or "csv", not "{kind}"'
+        yield Finding(keys, f"schema.ddl = {shown('schema.ddl', ddl)}: {needed}")
+
+
+def _ddl_mistake(ddl: str) -> str:
+    if not ddl.strip():
+        return 'allowed: a schema in the words of Spark such as "id bigint, name string"'
+    if len(ddl) > DDL_CHARACTERS_MAX:
+        return f"allowed: at most {DDL_CHARACTERS_MAX} characters, not {len(ddl)}"
+    if not ddl.isprintable() and not ddl.replace("\n", " ").replace("\t", " ").isprintable():
+        return "allowed: no control characters"
+    open_brackets: list[str] = []
+    # What is between backticks is a name, what is between quotes a comment.
+    for part in _QUOTED.sub("", ddl):
+        if part in _CLOSES.values():
+            open_brackets.append(part)
+        elif part in _CLOSES and (not open_brackets or open_brackets.pop() != _CLOSES[part]):
+            return f"allowed: brackets in pairs; one {part} closes nothing"
+    return f"allowed: brackets in pairs; {open_brackets[-1]} stays open" if open_brackets else ""
 
 
 def _topics(settings: QueueSettings) -> Iterator[Finding]:

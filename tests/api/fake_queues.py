@@ -15,6 +15,7 @@ from queuelake.control_queues import (
     PartitionStats,
     Purged,
     QueueConfigured,
+    QueueDeleted,
     QueueInfo,
     QueueMessage,
     QueuePage,
@@ -101,8 +102,9 @@ class FakeQueues:
         self.settings[name] = explicit
         return QueueConfigured(created, self._queue(args))
 
-    def _delete(self, args: dict[str, object]) -> None:
+    def _delete(self, args: dict[str, object]) -> QueueDeleted:
         del self.settings[self._name(args)]
+        return QueueDeleted()
 
     def _stats(self, args: dict[str, object]) -> QueueStats:
         return QueueStats(

@@ -73,6 +73,14 @@ def test_a_job_which_runs_is_not_started_twice() -> None:
     node.jobs.start(JobTold("j", "archive"))
 
 
+def test_a_job_which_is_starting_can_be_stopped() -> None:
+    node = JobsNode()
+    node.jobs.start(JobTold("j", "archive"))
+    node.jobs.cancel("j")
+    node.work()
+    assert node.tell(started_ms=node.broker.clock.now_ms() + 5_000)
+
+
 def test_pages_hold_the_newest_first() -> None:
     node = JobsNode()
     for number in range(7):

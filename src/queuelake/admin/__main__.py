@@ -18,6 +18,7 @@ import msgspec
 import uvicorn
 
 from queuelake.admin.app import create_app
+from queuelake.admin.job_starting import JobStarter
 from queuelake.admin.server import SHUTDOWN_TIMEOUT_S, make_server
 from queuelake.admin.services import Services
 from queuelake.apikey import KeyFile
@@ -38,7 +39,9 @@ def main() -> int:
     configure_logging(start.log)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     data_dir = Path(start.data_dir)
-    services = Services(ControlClient(data_dir), KeyFile(data_dir))
+    control = ControlClient(data_dir)
+    starter = JobStarter(control, data_dir, start.lake)
+    services = Services(control, KeyFile(data_dir), starter)
     server = make_server(create_app(services))
     end_with_parent(server)
     server.run(sockets=[socket.socket(fileno=start.fd)])

@@ -18,6 +18,7 @@ from queuelake.admin.openapi import add_openapi_routes
 from queuelake.admin.paths import RawPath
 from queuelake.admin.rest_admin import add_admin_routes
 from queuelake.admin.rest_ecq import add_ecq_routes
+from queuelake.admin.rest_pipeline import add_pipeline_routes
 from queuelake.admin.rest_queues import add_queue_routes
 from queuelake.admin.rest_sdv import add_sdv_routes
 from queuelake.admin.rest_v1 import add_v1_routes
@@ -53,6 +54,7 @@ def create_app(services: Services) -> FastAPI:
     add_v5_routes(app, services)
     add_ecq_routes(app, services)
     add_sdv_routes(app, services)
+    add_pipeline_routes(app, services)
     add_openapi_routes(app)
     # The last one added is the first to see a request.
     app.add_middleware(RequireKey, keys=services.keys)

@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from queuelake.admin.ecq_metrics import ecq_families
 from queuelake.admin.mq_metrics import mq_families
+from queuelake.admin.pipeline_metrics import archive_families
 from queuelake.admin.queue_metrics import queue_families
 from queuelake.admin.sdv_metrics import sdv_families
 from queuelake.admin.services import Services
@@ -85,6 +86,7 @@ class SnapshotCollector(Collector):
         yield from mq_families(self._snapshot.mq)
         yield from ecq_families(self._snapshot.ecq)
         yield from sdv_families(self._snapshot.sdv)
+        yield from archive_families(self._snapshot.archive)
 
     def _build_info(self) -> Metric:
         compiled = "true" if self._snapshot.compiled else "false"

@@ -26,6 +26,7 @@ from queuelake.control_queues import (
     MessagePage,
     NewMessage,
     Purged,
+    QueueDeleted,
     QueueInfo,
     QueuePage,
     QueueStats,
@@ -112,11 +113,12 @@ def _add_settings_routes(app: FastAPI, services: Services) -> None:
         """The settings of a queue: all that are in force, and those set for it."""
         return answer(await services.queue(name))
 
-    @app.delete(QUEUE_PATH, tags=TAGS, status_code=204)
+    @app.delete(QUEUE_PATH, tags=TAGS, status_code=204, responses=returns(QueueDeleted))
     async def delete(name: Name) -> Response:
-        """Delete a queue with its messages and groups; its dead letters stay."""
-        await services.delete_queue(name)
-        return Response(status_code=204)
+        """Delete a queue with its messages and groups; its dead letters stay. 200 says how many
+        messages of an archived queue the lake will never have; else 204."""
+        deleted = await services.delete_queue(name)
+        return answer(deleted) if deleted.unarchived else Response(status_code=204)
 
 
 def _add_state_routes(app: FastAPI, services: Services) -> None:

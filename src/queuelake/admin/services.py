@@ -12,8 +12,10 @@ import time
 from queuelake import control_admin as admin_ops
 from queuelake import control_ecq as ecq_ops
 from queuelake import control_mq as mq_ops
+from queuelake import control_pipeline as pipeline_ops
 from queuelake import control_queues as ops
 from queuelake import control_sdv as sdv_ops
+from queuelake.admin.job_starting import JobStarter, JobWanted, NoPipelineError
 from queuelake.apikey import KeyFile
 from queuelake.control import (
     ClientInfo,
@@ -41,6 +43,7 @@ from queuelake.control_ecq import (
     EcqStatus,
 )
 from queuelake.control_mq import MqConfigInfo, MqInfo, MqPage, MqStats
+from queuelake.control_pipeline import ArchiveLag, JobPage
 from queuelake.control_queues import (
     ConsumerPage,
     DeadLetterPage,
@@ -48,6 +51,7 @@ from queuelake.control_queues import (
     MessagePage,
     Purged,
     QueueConfigured,
+    QueueDeleted,
     QueueInfo,
     QueuePage,
     QueueStats,
@@ -63,6 +67,7 @@ from queuelake.control_sdv import (
     SdvVehicle,
 )
 from queuelake.errors import BrokerDownError, QueuelakeError
+from queuelake.flight import JobTold
 
 CLIENTS_PER_PAGE_MAX = 1000
 MANY_TIMEOUT_S = 300.0  # of dead letters, in slices
@@ -74,8 +79,11 @@ READINESS_AGE_S_MAX = 0.25
 class Services:
     """The operations of one broker, and the keys which open them."""
 
-    def __init__(self, control: ControlClient, keys: KeyFile) -> None:
+    def __init__(
+        self, control: ControlClient, keys: KeyFile, starter: JobStarter | None = None
+    ) -> None:
         self.keys = keys
+        self._starter = starter
         self._control = control
         self._readiness = Readiness(ready=False)
         self._readiness_at = float("-inf")
@@ -172,8 +180,8 @@ class Services:
         args: dict[str, object] = {"name": name, "changes": changes}
         return await self._control.call(ops.QUEUE_CONFIGURE, QueueConfigured, args)
 
-    async def delete_queue(self, name: str) -> None:
-        await self._control.call(ops.QUEUE_DELETE, object, {"name": name})
+    async def delete_queue(self, name: str) -> QueueDeleted:
+        return await self._control.call(ops.QUEUE_DELETE, QueueDeleted, {"name": name})
 
     async def queue_stats(self, name: str) -> QueueStats:
         return await self._control.call(ops.QUEUE_STATS, QueueStats, {"name": name})
@@ -313,6 +321,27 @@ class Services:
     async def configure_sdv(self, settings: bytes) -> SdvConfigInfo:
         args: dict[str, object] = {"settings": settings}
         return await self._control.call(sdv_ops.SDV_CONFIGURE, SdvConfigInfo, args)
+
+    # The data pipeline
+
+    async def jobs(self, limit: int, cursor: str) -> JobPage:
+        args: dict[str, object] = {"limit": limit, "cursor": cursor}
+        return await self._control.call(pipeline_ops.JOBS, JobPage, args)
+
+    async def job(self, job_id: str) -> JobTold:
+        return await self._control.call(pipeline_ops.JOB, JobTold, {"id": job_id})
+
+    async def start_job(self, wanted: JobWanted) -> JobTold:
+        """Raises NoPipelineError where no job can run."""
+        if self._starter is None:
+            raise NoPipelineError("jobs are started by the admin process of a broker")
+        return await self._starter.start(wanted)
+
+    async def cancel_job(self, job_id: str) -> JobTold:
+        return await self._control.call(pipeline_ops.JOB_CANCEL, JobTold, {"id": job_id})
+
+    async def archive_lag(self) -> ArchiveLag:
+        return await self._control.call(pipeline_ops.ARCHIVE_LAG, ArchiveLag)
 
     async def _ask_readiness(self) -> Readiness:
         try:

@@ -197,7 +197,7 @@ def url(scheme: str, address: tuple[str, int]) -> str:
 def admin_child(settings: Settings, data_dir: Path, listening: socket.socket) -> Child:
     """The admin process, serving HTTP on the socket of `bind_http`."""
     fd = listening.fileno()
-    start = AdminStart(data_dir=str(data_dir.resolve()), fd=fd, log=settings.log)
+    start = AdminStart(str(data_dir.resolve()), fd, settings.log, settings.lake.path)
     return Child(
         "admin",
         [sys.executable, "-m", "queuelake.admin"],

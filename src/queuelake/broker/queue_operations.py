@@ -31,6 +31,7 @@ from queuelake.control_queues import (
     PartitionStats,
     Purged,
     QueueConfigured,
+    QueueDeleted,
     QueueInfo,
     QueuePage,
     QueueStats,
@@ -140,9 +141,12 @@ class QueueOperations:
         await self.durable()
         return QueueConfigured(is_new, self.queue(args))
 
-    async def delete(self, args: dict[str, object]) -> None:
-        self._queues.delete(self._queue(args).name)
+    async def delete(self, args: dict[str, object]) -> QueueDeleted:
+        host = self._queue(args)
+        unarchived = self._queues.archive.unarchived(host)
+        self._queues.delete(host.name)
         await self.durable()
+        return QueueDeleted(unarchived)
 
     # State
 

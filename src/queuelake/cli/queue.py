@@ -137,8 +137,9 @@ def delete(
     rest = Rest(url, key, data_dir)
     depth = rest.get(path("queues", name, "stats"))["depth"]
     confirm(f"Delete {name} with {depth} messages?", yes)
-    rest.call("DELETE", path("queues", name))
-    print(f"deleted {name}")
+    deleted = rest.call("DELETE", path("queues", name))
+    lost = f", {deleted['unarchived']} messages were not archived" if deleted else ""
+    print(f"deleted {name}{lost}")
 
 
 @app.command()

@@ -44,6 +44,7 @@ class _Job(msgspec.Struct, array_like=True):
     told: JobTold
     seen_ms: int
     cancel: bool = False
+    starting: bool = False  # somebody started it, and it has not told anything yet
 
 
 _decode = msgspec.msgpack.Decoder(_Job).decode
@@ -71,7 +72,7 @@ class Jobs:
         now_ms = self._clock.now_ms()
         started_ms = told.started_ms or (known.told.started_ms if known is not None else now_ms)
         told = msgspec.structs.replace(told, started_ms=started_ms)
-        cancel = known is not None and known.cancel and _is_same_run(known.told, told)
+        cancel = known is not None and known.cancel and _is_same_run(known, told)
         if known is None:
             self._make_room()
         self._jobs[told.id] = _Job(told, now_ms, cancel and told.state == "running")
@@ -88,6 +89,8 @@ class Jobs:
         if known is not None and known.told.state == "running" and not self._is_lost(known):
             raise JobRunsError(f"job {told.id!r} is running")
         self.tell(told)
+        self._jobs[told.id].starting = True
+        self._write(told.id)
 
     def get(self, job_id: str) -> JobTold:
         return self._shown(self._job(job_id))
@@ -161,6 +164,7 @@ def _check(told: JobTold) -> None:
         raise RefusedError(f"job {told.id!r} tells {size} bytes, may be {ROW_BYTES_MAX}")
 
 
-def _is_same_run(before: JobTold, now: JobTold) -> bool:
+def _is_same_run(known: _Job, told: JobTold) -> bool:
     """A job which was stopped may be started again under its id."""
-    return before.state == "running" and before.started_ms == now.started_ms
+    before = known.told
+    return before.state == "running" and (known.starting or before.started_ms == told.started_ms)
