@@ -10,8 +10,9 @@ import logging
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.engine.kinds.durable import DurableQueue
 from queuelake.queue_settings import settings_of
-from queuelake.settings import Settings
+from queuelake.settings import Lake, Settings
 from tests.harness import packets as p
+from tests.simulation.archive_invariants import check_nothing_is_missing
 from tests.simulation.network import FakeTransport
 from tests.simulation.node import Node
 from tests.simulation.queue_invariants import check_invariants
@@ -24,20 +25,20 @@ GROUPS = ["red", "blue"]
 UNDERTAKERS = "undertakers"
 INVARIANTS_EVERY = 10
 START_NS = 100_000_000
-FAILURES = ("commit failed", "store works again")
+FAILURES = ("commit failed", "store works again", "for the archive", "not archived")
 
 
 class Stage:
     """The broker with queues of these names."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], lake: Lake | None = None) -> None:
         self.names = names
         section = section_with(names)
         settings = {
             name: settings_of(name, section.defaults, section.named[name]) for name in names
         }
         self.log = LogKeeper()
-        self.node = Node(Settings(queues=section))
+        self.node = Node(Settings(queues=section, lake=lake or Lake()))
         self.ledger = Ledger(settings, GROUPS)
         self.ledger.now_ms = lambda: self.node.loop.now_ns // 1_000_000
         self.ledger.host = self.host
@@ -54,6 +55,11 @@ class Stage:
             for host in self.node.broker.queues.hosts.values():
                 assert isinstance(host.machine, DurableQueue)
                 check_invariants(host.machine)
+            for name in self.names:
+                if self.ledger.settings[name].archive:
+                    queue_id = self.node.broker.queues._ids[name]
+                    partitions = self.ledger.settings[name].partitions
+                    check_nothing_is_missing(self.node.store, queue_id, partitions)
 
     def count_given_up(self) -> None:
         """Where there are no dead letters, nobody but the machine knows what it gave up."""

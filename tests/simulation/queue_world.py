@@ -15,7 +15,10 @@ import random
 from collections.abc import Callable
 
 from queuelake import names
+from queuelake.flight import ArchivedTold, Mark
+from queuelake.settings import Lake
 from queuelake.storage import api
+from tests.simulation.archive_invariants import check_what_is_held, last_stored
 from tests.simulation.network import FakeTransport
 from tests.simulation.queue_kinds import KINDS
 from tests.simulation.queue_ledger import Posted
@@ -26,6 +29,8 @@ STEPS = 150
 QUEUES_MAX = 4
 CALM_ROUNDS_MAX = 60
 DRAIN_ROUNDS_MAX = 200
+HELD_BYTES_FEW = 2_000  # about twenty messages
+HELD_BYTES_MANY = 1 << 30
 
 
 class QueueWorld(Stage):
@@ -34,7 +39,9 @@ class QueueWorld(Stage):
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         count = self.dice.randint(1, QUEUES_MAX)
-        super().__init__(sorted(self.dice.sample(sorted(KINDS), count)))
+        names = sorted(self.dice.sample(sorted(KINDS), count))
+        held_max = self.dice.choice([HELD_BYTES_FEW, HELD_BYTES_MANY, HELD_BYTES_MANY])
+        super().__init__(names, Lake(archive_hold_bytes_max=held_max, hold="drop"))
         self.producers = [Producer("pub5", 5, self.ledger), Producer("pub4", 4, self.ledger)]
         self.workers = [self._worker(group, number) for group in GROUPS for number in range(3)]
         self.ghosts: list[tuple[Peer, FakeTransport]] = []
@@ -55,6 +62,7 @@ class QueueWorld(Stage):
             (2, self._commits_fail),
             (1, self._configure),
             (0.5, self._purge),
+            (4, self._archive),
             (0.7, self._crash),
             (0.5, self._restart),
             (0.5, self._all_sleep),
@@ -208,6 +216,15 @@ class QueueWorld(Stage):
         self.ledger.purged(queue)
         self.node.broker.queues.get(queue).purge(self.ledger.now_ms())
 
+    def _archive(self) -> None:
+        """The lake has more of a partition."""
+        queues, queue = self.node.broker.queues, self.dice.choice(self.names)
+        queue_id = queues._ids[queue]
+        number = self.dice.randrange(self.ledger.settings[queue].partitions)
+        last = last_stored(self.node.store, queue_id, number)
+        mark = Mark(queues.archive.queue_id(queue_id), number, self.dice.randint(0, last))
+        queues.archive.told(ArchivedTold("messages", "delta", [mark]))
+
     def _crash(self) -> None:
         """Everything is gone but the tables; a commit under way may have made it."""
         if self.dice.random() < 0.5:
@@ -314,6 +331,12 @@ class QueueWorld(Stage):
             host = self.node.broker.queues.get(name)
             wrong += self.ledger.setting_problems(name, host.settings)
         assert not wrong, "\n".join(wrong)
+        for _ in range(4):
+            self.node.loop.advance(1000)
+            self.rest()
+        for name in self.names:
+            self.node.broker.queues.get(name)
+        check_what_is_held(self.node.broker, self.node.store)
         self._delete_all()
 
     def _delete_all(self) -> None:
@@ -326,7 +349,7 @@ class QueueWorld(Stage):
         self.rest()
         left = {
             api.TABLE_NAMES[table]: len(self.node.store.tables[table])
-            for table in range(api.QUEUES, api.DOOMED + 1)
+            for table in (*range(api.QUEUES, api.DOOMED + 1), api.ARCHIVED)
             if self.node.store.tables[table]
         }
         assert not left, f"every queue is deleted, but there are rows: {left}"

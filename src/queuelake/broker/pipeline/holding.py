@@ -180,6 +180,9 @@ class Holding:
             self.is_counting = False
 
     def _count_some(self, host: HostedQueue, number: int, shard: Shard) -> int:
+        if number >= len(host.machine.partitions):
+            shard.behind = False  # the commit which made the partition has failed
+            return 1
         upto = host.machine.partitions[number].gone.upto
         known = host.tails[number].chunks
         stop = known[0][0] if known else FOREVER
