@@ -138,7 +138,7 @@ async def test_without_spark_the_answer_says_what_to_install(
 def test_a_job_which_cannot_begin_is_shown_as_failed(fresh_broker: BrokerFactory) -> None:
     rest = Rest(fresh_broker({"flight.enabled": True}))
     started = post(rest, "/api/v1/jobs", {"kind": "run", "arguments": {"file": "/no/such.toml"}})
-    assert (started.status, started.json["state"]) == (202, "running")
+    assert (started.status, started.json.get("state")) == (202, "running"), started.json
     assert started.json["detail"] == {"file": "/no/such.toml"}
     path = f"/api/v1/jobs/{started.json['id']}"
     wait_until(lambda: rest.fetch(path).json["state"] == "failed", 60)
@@ -165,6 +165,7 @@ def test_what_may_be_started_is_what_the_command_line_knows() -> None:
     from queuelake.cli import pipeline
 
     commands = typer.main.get_command(pipeline.app).commands  # type: ignore[attr-defined]
+    assert set(job_starting.KINDS) == set(commands)
     for kind, known in job_starting.KINDS.items():
         names = {
             word.removeprefix("--")

@@ -28,12 +28,21 @@ LOGS_MAX: Final = 200
 LAST_LINE_BYTES: Final = 2_000
 FRAME: Final = " \t│╭╮╰╯─"  # around what the command line says of wrong options
 SPARK_MODULES: Final = ("pyspark", "pyarrow", "deltalake")
-FLIGHT_SCHEMES: Final = ("grpc+tls", "grpc")
 _ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 # Of each kind: the options it may be given, and of what type.
 KINDS: Final[dict[str, dict[str, type]]] = {
-    "archive": {"once": bool, "queue": str, "interval": float, "rows-max": int, "adopt": bool},
+    "archive": {
+        "once": bool,
+        "queue": str,
+        "interval": float,
+        "rows-max": int,
+        "adopt": bool,
+        "wait": float,
+    },
+    "compact": {"file-size": str, "keep": str, "wait": float},
+    "retain": {"older-than": str, "erase-key": list, "queue": str, "wait": float},
+    "reprocess": {"queue": str, "wait": float},
     "replay": {
         "queue": str,
         "to": str,
@@ -159,10 +168,9 @@ class JobStarter:
 
     async def _flight_url(self) -> str:
         addresses = (await self._control.call("status", Status)).addresses
-        for scheme in FLIGHT_SCHEMES:
-            if scheme in addresses:
-                return addresses[scheme]
-        raise NoPipelineError("jobs need the Flight service, which is off: see flight.enabled")
+        if "flight" not in addresses:
+            raise NoPipelineError("jobs need the Flight service, which is off: see flight.enabled")
+        return addresses["flight"]
 
     def _open_log(self, job_id: str) -> IO[bytes]:
         folder = self._data_dir / "jobs"
