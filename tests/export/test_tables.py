@@ -16,7 +16,7 @@ from queuelake.control import ExportStart
 from queuelake.control_pipeline import QueueFlags
 from queuelake.engine.events import Events
 from queuelake.errors import DataLostError, NotFoundError
-from queuelake.export import logs, records, shards
+from queuelake.export import logs, messages, records, shards
 from queuelake.export.ranges import read_range
 from queuelake.export.schemas import schema_of
 from queuelake.export.server import FlightServer
@@ -243,6 +243,24 @@ def test_staged_chunks_are_read_through_their_pointers(opened: Open) -> None:
     assert [row["payload"] for row in found] == [one.payload for one in expected]
     assert [row["ts"] for row in found] == [time(ms) for ms in (500, *[1000] * 4, 2000)]
     assert [row["seqno"] for row in rows(reader, "messages", 2, 5)] == [3, 4, 5]
+
+
+def test_what_is_stored_once_for_many_rows_counts_for_each(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million rows with the same long topic are little in the store, and much in a batch."""
+    monkeypatch.setattr(messages, "BATCH_BYTES", 1_000_000)
+    part = [Record(b"t" * 5000, b"", b"", b"", b"", b"", 1, 4, 5, 0) for _ in range(300)]
+
+    def write(batch: Batch) -> None:
+        for n in range(20):
+            put_chunk(batch, QUEUE, 0, 1 + 300 * n, part)
+
+    reader = opened(write)
+    wanted = Range("messages", f"{reader.id}-{QUEUE}", 0, 0, 6000)
+    sizes = [(batch.num_rows, batch.nbytes) for batch in read_range(reader, wanted)[1]]
+    assert sum(rows for rows, _ in sizes) == 6000
+    assert max(size for _, size in sizes) < 4_000_000
 
 
 # What was lost

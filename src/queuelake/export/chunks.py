@@ -8,6 +8,7 @@ is known by its values and by how often each of them is there.
 
 from __future__ import annotations
 
+import struct
 from itertools import compress
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from queuelake.storage.chunk import (
     ONE_TS,
     RECORDS_MAX,
     TEXT_COLUMNS,
+    chunk_range,
 )
 
 SMALL_BYTES: Final = 4096  # of a chunk
@@ -40,6 +42,8 @@ PAYLOAD: Final = 5
 _HEAD: Final = np.dtype(
     [("first", "<u8"), ("count", "<u4"), ("flags", "<u4"), ("texts", "<u4", (TEXT_COLUMNS,))]
 )
+_LENGTHS: Final = struct.Struct(f"<{TEXT_COLUMNS}I")
+_LENGTHS_AT: Final = HEAD_BYTES - _LENGTHS.size
 _END: Final = np.dtype("<u4")
 
 Ints = NDArray[np.int64]
@@ -203,6 +207,21 @@ class Chunks:
             return b""
         places = zip(self._values, begin.tolist(), end.tolist(), strict=True)
         return b"".join([value[start:stop] for value, start, stop in places])
+
+
+def reach_of(value: bytes) -> tuple[int, int, int]:
+    """First and last sequence of a chunk, and how many bytes its texts take as rows: a value which
+    is there once for all records is there for each of them then.
+
+    Raises:
+        StorageError: this is no chunk.
+    """
+    first, last = chunk_range(value)
+    count = last - first + 1
+    size = 0
+    for length in _LENGTHS.unpack_from(value, _LENGTHS_AT):
+        size += (length ^ ONE) * count if length & ONE else length
+    return first, last, size
 
 
 def _expect(right: Flags, first: Ints, words: str) -> None:

@@ -12,13 +12,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from queuelake.export import chunks as c
-from queuelake.export.chunks import Chunks
+from queuelake.export.chunks import Chunks, reach_of
 from queuelake.export.properties import Properties
 from queuelake.export.queues import exists, queue_of
 from queuelake.export.schemas import TYPES
 from queuelake.flight import Range
 from queuelake.storage.api import ReadTransaction
-from queuelake.storage.chunk import chunk_range
 from queuelake.storage.queue_tables import chunks_after
 
 BATCH_ROWS: Final = 64 * 1024
@@ -50,13 +49,13 @@ class MessageReader:
         reached = after
         rows = size = 0
         for value in chunks_after(view, self._number, wanted.shard, after):
-            first, last = chunk_range(value)
+            first, last, texts = reach_of(value)
             if first > wanted.upto:
                 break
             self._values.append(value)
             reached = last
             rows += last - first + 1
-            size += len(value)
+            size += texts
             if rows >= BATCH_ROWS or size >= BATCH_BYTES:
                 break
         return reached
