@@ -188,14 +188,27 @@ else:
 
 def dies_at(place: str, lake: LakeUnderTest, job: str = "archive", rows_max: int = 30) -> None:
     """A driver of its own, which is killed there."""
-    ended = subprocess.run(
-        [sys.executable, "-c", DRIVER, job, lake.place.url, TOKEN, str(lake.path), str(rows_max)],
-        env=os.environ | {"PYTHONPATH": package_root(), VARIABLE: place},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+    command = [
+        sys.executable,
+        "-c",
+        DRIVER,
+        job,
+        lake.place.url,
+        TOKEN,
+        str(lake.path),
+        str(rows_max),
+    ]
+    errors = lake.path.with_name("stderr.txt")  # no pipe: what the driver has started may hold it
+    with errors.open("w") as stderr:
+        ended = subprocess.run(
+            command,
+            env=os.environ | {"PYTHONPATH": package_root(), VARIABLE: place},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            check=False,
+        )
+    assert ended.returncode == -signal.SIGKILL, errors.read_text()[-2000:]
 
 
 def test_acceptance_4_a_driver_killed_at_any_step_leaves_an_exact_table(

@@ -118,9 +118,11 @@ class PayloadReader:
         )
         if self.schema.format == "json":
             # Spark stops reading at the end of the object and does not mind what follows.
-            end = F.right(F.rtrim(text, F.lit(" \t\r\n")), F.lit(1))
-            corrupt = corrupt | (end != "}")
-            why = why.when(F.try_parse_json(text).isNull(), F.lit("the payload is not JSON"))
+            trimmed = F.trim(text, F.lit(" \t\r\n"))
+            more = F.startswith(trimmed, F.lit("{")) & ~F.endswith(trimmed, F.lit("}"))
+            corrupt = corrupt | more
+            no_json = more | F.try_parse_json(text).isNull()
+            why = why.when(no_json, F.lit("the payload is not JSON"))
             why = why.otherwise(
                 F.concat(F.lit("does not fit the schema"), misfits(self.wanted, text))
             )
