@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -270,8 +271,7 @@ class Fanout(TopicService, Participant):
     def act(self, now_ms: int) -> None:
         self.storing.act(now_ms)
         wanted = self._wanted
-        for _ in range(min(len(wanted), ATTEMPTS_PER_TURN)):
-            vin = next(iter(wanted))
+        for vin in list(islice(wanted, ATTEMPTS_PER_TURN)):
             cause = wanted.pop(vin)
             try:
                 self.dispatcher.attempt(vin, cause, now_ms)
