@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from queuelake.errors import RefusedError
+from queuelake.flight import ArchivedTold, Mark
 from queuelake.storage import api
+from queuelake.storage.archive_tables import read_archived
 from tests.pipeline_broker.node import PAYLOAD, ArchiveNode
 
 ALL = list(range(1, 41))
@@ -359,3 +361,29 @@ def test_marks_of_queues_which_are_not_there_say_nothing() -> None:
     node.broker.queues._ids["ghost"] = 999
     node.tell(5, "ghost")
     assert list(node.store.tables[api.ARCHIVED]) == []
+
+
+def test_marks_of_events_are_stored_and_told_also_of_deleted_queues() -> None:
+    node = ArchiveNode()
+    node.archived()
+    heard: list[tuple[str, int, int]] = []
+    node.archive.on_archived = lambda *told: heard.append(told)
+    number = node.broker.queues._ids["q"]
+    marks = [Mark(node.archive.queue_id(one), 0, 7) for one in (number, 999)]
+    node.archive.told(ArchivedTold("events", "delta-e", marks))
+    node.work()
+    assert sorted(heard) == [("events", 999, 7), ("events", number, 7)]
+    with node.store.view() as view:
+        assert read_archived(view, "events", number, 0).upto == 7
+    assert len(node.store.tables[api.ARCHIVED]) == 1
+    node.broker.queues.delete("q")
+    node.work()
+    assert node.store.tables[api.ARCHIVED] == {}
+
+
+def test_ids_of_another_store_are_refused() -> None:
+    node = ArchiveNode()
+    settled(node)
+    for queue_id in ("other-1", "-x", "", "-1x"):
+        with pytest.raises(RefusedError, match="is none of store"):
+            node.archive.told(ArchivedTold("messages", "delta-1", [Mark(queue_id, 0, 1)]))

@@ -114,6 +114,7 @@ class Broker:
         )
         self.staging = Staging(self.message_queues, self.fanout, self.queue_upkeep, settings)
         self.records = Records(self)
+        self.queues.archive.on_archived = self.records.archived
         self.wills = Wills(self.runner, self.delivery, self.clock, self.timers)
         self.connections: set[Connection] = set()
         self._per_ip: dict[str, int] = {}

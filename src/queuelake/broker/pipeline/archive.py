@@ -172,17 +172,20 @@ class Archive:
             if known != told.lake:
                 self._adopt(table, told.lake)
             rows: dict[bytes, a.Archived] = {}
-            for number, shard, upto in marks:
-                row = self._row(view, table, number, shard) if upto else None
-                if row is not None and upto > row.upto:
+            for number, shard, upto in [mark for mark in marks if mark is not None]:
+                row = self._row(view, table, number, shard)
+                if upto > row.upto:
                     key = a.archived_key(table, number, shard)
                     rows[key] = a.Archived(upto, told.lake, row.lost)
                     self._raised(table, number, shard, upto)
         self._write(rows)
-        self._free({number for number, _, _ in marks} if table == "messages" else set())
+        if table == "messages":
+            self._free({mark[0] for mark in marks if mark is not None})
 
-    def _place(self, view: ReadTransaction, table: Table, mark: Mark) -> tuple[int, int, int]:
-        """Queue, shard and sequence of a mark; sequence 0: the queue is not there any more."""
+    def _place(
+        self, view: ReadTransaction, table: Table, mark: Mark
+    ) -> tuple[int, int, int] | None:
+        """Queue, shard and sequence of a mark; None: the queue is not there any more."""
         store_id, _, digits = mark.queue_id.rpartition("-")
         if store_id != self._store_id or not digits.isascii() or not digits.isdigit():
             raise RefusedError(f"queue id {mark.queue_id!r} is none of store {self._store_id!r}")
@@ -191,7 +194,8 @@ class Archive:
         if number not in LOGS:
             value = view.get(api.QUEUES, t.queue_key(number)) if number < 1 << 63 else None
             if value is None:
-                return number, mark.shard, 0
+                self._recorded(table, number, mark.upto)
+                return None
             shards = queue_records.decode_queue(value).partitions
         if not 0 <= mark.shard < shards:
             raise RefusedError(
@@ -205,7 +209,7 @@ class Archive:
                     f"mark of {mark.queue_id} shard {mark.shard} is {mark.upto}, "
                     f"its last sequence is {last}"
                 )
-        return number, mark.shard, max(0, mark.upto)
+        return number, mark.shard, mark.upto
 
     def _last(self, view: ReadTransaction, queue_id: int, shard: int) -> int:
         holding = self.holdings.get(queue_id)
@@ -236,11 +240,15 @@ class Archive:
                     shard.mark = 0
                 holding.recount()
 
+    def _recorded(self, table: Table, queue_id: int, upto: int) -> None:
+        """Events or minutes; those of a queue which is deleted are kept for the lake, too."""
+        if table != "messages" and self.on_archived is not None:
+            self.on_archived(table, queue_id, upto)
+
     def _raised(self, table: Table, queue_id: int, shard: int, upto: int) -> None:
         holding = self.holdings.get(queue_id)
         if table != "messages":
-            if self.on_archived is not None:
-                self.on_archived(table, queue_id, upto)
+            self._recorded(table, queue_id, upto)
         elif holding is not None and shard < len(holding.shards):
             holding.raise_mark(shard, upto)
 
