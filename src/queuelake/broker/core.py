@@ -114,7 +114,6 @@ class Broker:
         )
         self.staging = Staging(self.message_queues, self.fanout, self.queue_upkeep, settings)
         self.records = Records(self)
-        self.queues.archive.on_archived = self.records.archived
         self.wills = Wills(self.runner, self.delivery, self.clock, self.timers)
         self.connections: set[Connection] = set()
         self._per_ip: dict[str, int] = {}
@@ -135,6 +134,7 @@ class Broker:
         self.message_queues.load()
         self.queues.load(self.sessions.new_id())
         self.queue_upkeep.start()
+        self.queues.archive.on_archived = self.records.archived
         self.queues.archive.start(self.queue_upkeep)
         self.message_queues.garbage.start()
         self.mailboxes.start()
