@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -33,16 +34,23 @@ TARGET = "$queue/a"
 
 
 class Store(MemoryStore):
-    """Fails the first commit which writes to one of these tables."""
+    """Fails the first commit which writes to one of these tables; holds up the one which shows a
+    batch until the gate is open."""
 
     def __init__(self) -> None:
         super().__init__()
         self.failing: set[int] = set()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.reached = threading.Event()
 
     def commit(self, batch: Batch) -> None:
         if any(batch.tables[table] for table in self.failing):
             self.failing = set()
             raise StorageError("injected: commit failed")
+        if batch.tables[api.BATCHES]:
+            self.reached.set()
+            self.gate.wait()
         super().commit(batch)
 
 
@@ -188,5 +196,36 @@ def test_old_batches_of_a_job_are_forgotten(tmp_path: Path) -> None:
         assert node.broker.staging.batch({"job": "job", "batch": 2_000}) is not None
         assert node.broker.staging.batch({"job": "job", "batch": 1_000}) is not None
         assert node.broker.staging.batch({"job": "job", "batch": 0}) is None
+
+    run(tmp_path, test)
+
+
+def test_delayed_rows_of_a_deleted_queue_go_with_it(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        table = messages("now", *[f"{n}" for n in range(9_000)], delay_ms=[0] + [3_600_000] * 9_000)
+        await node.commit(node.prepare(0, table))
+        node.broker.queues.delete("a")
+        await node.until(lambda: node.staged() == 0)
+        await node.until(lambda: not node.store.tables[api.DELAYED])
+        assert len(node.store.tables[api.BATCHES]) == 1, "the batch stays known"
+
+    run(tmp_path, test)
+
+
+def test_who_stops_waiting_for_a_commit_takes_nothing_back(tmp_path: Path) -> None:
+    """The commit is on its way when its caller goes: what it shows must not be deleted."""
+
+    async def test(node: Node) -> None:
+        node.store.gate.clear()
+        task = asyncio.ensure_future(node.commit(node.prepare(0, numbered(3_000, size=1_000))))
+        await node.until(node.store.reached.is_set)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(1)  # as long as upkeep needs to begin with whatever it was told
+        node.store.gate.set()
+        await node.until(lambda: len(node.payloads()) == 3_000)
+        await asyncio.sleep(1)
+        assert [one[:8] for one in node.payloads()] == [b"%08d" % n for n in range(3_000)]
 
     run(tmp_path, test)

@@ -17,7 +17,7 @@ from queuelake.storage import queue_tables as t
 from queuelake.storage.chunk import Record, decode_chunk
 from queuelake.storage.delayed import Delayed, put_delayed
 from queuelake.storage.stage_records import Delays, decode_delays, delays_key, encode
-from queuelake.storage.stage_tables import first_chunk, stage_keys
+from queuelake.storage.stage_tables import OPEN, first_chunk, stage_key, stage_keys
 
 ROWS_PER_SLICE: Final = 200
 RECORDS_PER_ROW: Final = 2  # as long as it takes to look at so many
@@ -25,13 +25,13 @@ RECORDS_PER_MOVE: Final = 4
 
 
 def discard(queues: Queues, stage: int) -> Iterator[int]:
-    """Delete a stage to which nothing points; its mark goes last."""
+    """Delete a stage to which nothing points, which its mark says; the mark goes last."""
     runner = queues.runner
     while True:
         with queues.store.view() as view:
+            if view.get(api.STAGED, stage_key(stage) + OPEN) is None:
+                return
             keys = stage_keys(view, stage, ROWS_PER_SLICE)
-        if not keys:
-            return
         for key in keys:
             runner.delete(api.STAGED, key)
         yield RECORDS_PER_ROW * len(keys)
@@ -40,7 +40,11 @@ def discard(queues: Queues, stage: int) -> Iterator[int]:
 
 def move_delayed(queues: Queues, stage: int) -> Iterator[int]:
     """A chunk with each commit, until none is left; or the queue does not want them any more."""
+    runner = queues.runner
     while True:
+        # A purge which is on its way to the store counts already.
+        while _is_changing(runner, delays_key(stage)):
+            yield 0
         with queues.store.view() as view:
             value = view.get(api.BATCHES, delays_key(stage))
             if value is None:
@@ -49,13 +53,16 @@ def move_delayed(queues: Queues, stage: int) -> Iterator[int]:
             keys, chunk = first_chunk(view, stage)
             is_wanted = view.get(api.QUEUES, t.queue_key(delays.queue_id)) is not None
         if not keys or not is_wanted:
-            queues.runner.delete(api.BATCHES, delays_key(stage))
+            runner.delete(api.BATCHES, delays_key(stage))
+            if keys:
+                runner.put(api.STAGED, stage_key(stage) + OPEN, b"")
+            yield from _wait(runner)
             break
         records = decode_chunk(chunk)
         _move(queues, stage, delays, records, keys)
-        queues.runner.group.bytes += len(chunk)
+        runner.group.bytes += len(chunk)
         yield RECORDS_PER_MOVE * len(records)
-        yield from _wait(queues.runner)
+        yield from _wait(runner)
     yield from discard(queues, stage)
 
 
@@ -74,6 +81,10 @@ def _move(
         batch.delete(api.STAGED, key)
     left = Delays(delays.queue_id, delays.ts_ms, delays.left - len(records))
     queues.runner.put(api.BATCHES, delays_key(stage), encode(left))
+
+
+def _is_changing(runner: Runner, key: bytes) -> bool:
+    return key in runner.group.batch.tables[api.BATCHES] or key in runner.committing(api.BATCHES)
 
 
 def _wait(runner: Runner) -> Iterator[int]:

@@ -31,7 +31,7 @@ from queuelake.broker.queues.extending import extend
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.upkeep import QueueUpkeep
 from queuelake.control_pipeline import CommitStage, StageTarget
-from queuelake.errors import RefusedError
+from queuelake.errors import RefusedError, StorageError
 from queuelake.flight import Committed
 from queuelake.settings import Settings
 from queuelake.storage import api
@@ -43,7 +43,6 @@ from queuelake.storage.stage_tables import OPEN, open_stages, stage_key
 COMMITS_MAX: Final = 4  # at a time
 BATCHES_KEPT: Final = 1_000  # of each job, at least
 FORGET_EVERY: Final = 100  # commits
-TICKS_MAX: Final = 10_000
 
 
 class ChangedError(RefusedError):
@@ -172,22 +171,30 @@ class Staging:
         self._targets.refuse_without_room(self._host(asked, summary), plan.command)
         try:
             await copy(plan, prepared, self._runner, self._threads)
-            known = self._show(asked, summary, plan, key)
-            await stored(self._runner)
+            host = self._host(asked, summary)
+            known = self._show(asked, host, summary, plan, key)
         except BaseException:
-            for stage in plan.stages():
-                self._upkeep.work_on(discard(self._queues, stage))
+            self._discard(plan)
+            raise
+        try:
+            await stored(self._runner)
+        except StorageError:
+            # Nothing else: who stops waiting does not know whether something points to it now.
+            self._discard(plan)
             raise
         if plan.command.delayed:
             self._upkeep.work_on(move_delayed(self._queues, plan.later_stage))
-        await self._drop_surplus(self._host(asked, summary))
+        await self._drop_surplus(host)
         return known
 
+    def _discard(self, plan: Plan) -> None:
+        for stage in plan.stages():
+            self._upkeep.work_on(discard(self._queues, stage))
+
     def _show(
-        self, asked: CommitStage, summary: Prepared, plan: Plan, key: bytes
+        self, asked: CommitStage, host: HostedQueue, summary: Prepared, plan: Plan, key: bytes
     ) -> records.BatchRecord:
         """The one group which makes the batch visible: nothing happens between these lines."""
-        host = self._host(asked, summary)
         if any([self._targets.gone_letters(one).seqs for one in summary.letters]):
             raise ChangedError("some of the dead letters are gone")
         self._targets.refuse_without_room(host, plan.command)
@@ -238,10 +245,11 @@ class Staging:
 
     async def _drop_surplus(self, host: HostedQueue) -> None:
         """Where the oldest messages make room they do so now; after a crash it takes longer."""
-        for _ in range(TICKS_MAX):
-            if host.is_deleted or not host.machine.is_over():
-                return
+        idle = 0  # one tick may only load what the next one drops
+        while idle < 3 and not host.is_deleted and host.machine.is_over():
+            dropped = host.machine.counters.dropped
             host.tick(self._queues.clock.now_ms())
+            idle = idle + 1 if host.machine.counters.dropped == dropped else 0
             await asyncio.sleep(0)
 
     def _forget_batches(self, job: str) -> None:
