@@ -77,7 +77,7 @@ class Archive:
     def __init__(self, context: JobContext, options: Options) -> None:
         self.lake = Lake(context.lake)
         self._context = context
-        self._options = options
+        self.options = options
         self._epoch = 0  # of the round before
         self._rows = dict.fromkeys((*TABLES, "quarantine"), 0)
         self._lost = 0
@@ -114,8 +114,8 @@ class Archive:
 
     def shards(self, table: Table) -> list[Shard]:
         """What there is to take, with `once` no further than at the first look."""
-        found = self._context.connection.shards(table, self._options.queue)
-        if not self._options.once:
+        found = self._context.connection.shards(table, self.options.queue)
+        if not self.options.once:
             return found
         ends = self._ends.setdefault(table, {ranges.source(one): one.upto for one in found})
         return [
@@ -141,7 +141,7 @@ class Archive:
         news = [mark for mark in marks if self._told.get(told_key(table, mark), 0) < mark.upto]
         for begin in range(0, len(news), MARKS_MAX):
             part = news[begin : begin + MARKS_MAX]
-            told = ArchivedTold(table, lake_id, part, self._options.adopt)
+            told = ArchivedTold(table, lake_id, part, self.options.adopt)
             self._context.connection.archived(told)
             self._told |= {told_key(table, mark): mark.upto for mark in part}
 
@@ -175,7 +175,7 @@ class TableRound:
         shards = self._archive.shards(self._name)
         reached = [self._reach(shard) for shard in shards]
         self._tell(reached)  # a run before may have ended between its commit and this
-        moving = ranges.plan(reached, self._archive._options.rows_max)
+        moving = ranges.plan(reached, self._archive.options.rows_max)
         if not moving:
             return 0
         failpoint(f"archive:{self._name}:before_write")
@@ -184,7 +184,11 @@ class TableRound:
         self._commit(moving, written)
         failpoint(f"archive:{self._name}:before_mark")
         self._tell(moving)
-        return sum(reach.pending for reach in reached) - sum(reach.pending for reach in moving)
+        return sum(self._left(shard) for shard in shards)
+
+    def _left(self, shard: Shard) -> int:
+        """Rows which are still to come."""
+        return max(0, shard.upto - max(shard.after, self._table.applied(ranges.source(shard))))
 
     def _reach(self, shard: Shard) -> Reach:
         committed = self._table.applied(ranges.source(shard))
