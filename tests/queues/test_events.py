@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from queuelake import names
 from queuelake.ecq_settings import EcqConfig
+from queuelake.engine.commands import Extend
+from queuelake.engine.events import ALL, ENQUEUED
+from queuelake.engine.kinds.durable import DurableQueue
+from queuelake.engine.machine import Meta
+from queuelake.engine.policy.settings import Policy
 from queuelake.storage import api
 from queuelake.storage import pipeline_tables as t
 from queuelake.storage.check import problems
@@ -214,6 +219,18 @@ def test_what_a_deleted_queue_did_is_kept_and_its_name() -> None:
         record = t.read_deleted(view, number)
     assert record is not None
     assert record.name == "q"
+
+
+def test_messages_which_came_as_a_range_are_told_of_one_by_one() -> None:
+    policy = Policy()
+    policy.events = ALL
+    policy.partitions = 2
+    machine = DurableQueue(policy)
+    for index in (1, 2):
+        machine.apply(Meta(index, 1000), Extend([2, 1], 1, 3))
+    found = list(zip(machine.events.partitions, machine.events.seqs, strict=True))
+    assert found == [(0, 1), (0, 2), (1, 1), (0, 3), (0, 4), (1, 2)]
+    assert set(machine.events.steps) == {ENQUEUED}
 
 
 def test_replies_make_no_events() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from queuelake.settings import Lake, Queues, Settings
-from queuelake.storage import api
+from queuelake.storage import api, archive_tables
 from queuelake.storage import pipeline_tables as t
+from queuelake.storage.api import Batch
 from queuelake.storage.check import problems
 from queuelake.storage.lmdb_store import read_only
 from queuelake.tables import ECQ_QUEUE_ID, SDV_QUEUE_ID, STEPS
@@ -225,6 +226,22 @@ def test_what_is_archived_goes_and_sequences_do_not_repeat() -> None:
     assert [one.seqno for one in events(node, number)] == [7, 8]
     node.after(MINUTE_S)
     assert minutes(node, number)[-1].seqno > last
+
+
+def test_what_the_store_knows_to_be_archived_goes_after_a_restart() -> None:
+    node = LakeNode()
+    queue = node.make("q", **ONE)
+    number = node.host(queue).id
+    for _ in range(2):
+        fail_once(node, queue)
+    batch = Batch()
+    batch.put(api.META, archive_tables.lake_key("events"), b"lake")
+    mark = archive_tables.archived_value(archive_tables.Archived(2, "lake"))
+    batch.put(api.ARCHIVED, archive_tables.archived_key("events", number, 0), mark)
+    node.store.commit(batch)
+    node.crash()
+    node.after(2 * MINUTE_S)
+    assert [one.seqno for one in events(node, number)] == [3, 4]
 
 
 def test_what_is_too_old_goes() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from queuelake.engine import commands as c
+from queuelake.engine import events as e
 from queuelake.engine.effects import Load
 from queuelake.engine.machine import Effect
 from queuelake.engine.publishing import make_room, missing_heads
@@ -40,7 +41,11 @@ def extend(state: QueueState, command: c.Extend) -> None:
         return
     count = 0
     for number, added in enumerate(command.counts):
-        state.partitions[number].last += added
+        last = state.partitions[number].last
+        if state.policy.events == e.ALL:
+            for seq in range(last + 1, last + added + 1):
+                state.events.add(e.ENQUEUED, state.now_ms, number, seq)
+        state.partitions[number].last = last + added
         count += added
     state.counters.enqueued += count
     for group in state.groups.values():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from queuelake.broker.pipeline.retention import RecordRetention
 from queuelake.broker.pipeline.stats import Minutes
-from queuelake.tables import ECQ_QUEUE_ID, SDV_QUEUE_ID
+from queuelake.tables import ECQ_QUEUE_ID, SDV_QUEUE_ID, Table
 
 if TYPE_CHECKING:
     from queuelake.broker.core import Broker
@@ -22,6 +22,7 @@ class Records:
         self.minutes.serve(ECQ_QUEUE_ID, broker.mailboxes.reading)
         self.minutes.serve(SDV_QUEUE_ID, broker.fanout.reading)
         self.retention = RecordRetention(broker.queues, broker.timers, broker.loop, lake)
+        broker.queues.archive.on_archived = self.archived
 
     def start(self) -> None:
         self.minutes.start()
@@ -31,6 +32,6 @@ class Records:
         """The broker stops."""
         self.minutes.finish()
 
-    def archived(self, table: str, queue_id: int, upto: int) -> None:
+    def archived(self, table: Table, queue_id: int, upto: int) -> None:
         """The lake has the rows of `events` or `stats` of a queue up to here."""
         self.retention.archived(table, queue_id, upto)

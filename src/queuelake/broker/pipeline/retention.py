@@ -19,8 +19,9 @@ from queuelake.config_types import parse_duration
 from queuelake.storage import api
 from queuelake.storage import pipeline_tables as t
 from queuelake.storage.api import SEQUENCE_MAX, ReadTransaction
+from queuelake.storage.archive_tables import read_archived
 from queuelake.storage.queue_tables import queue_key
-from queuelake.tables import ECQ_QUEUE_ID, SDV_QUEUE_ID
+from queuelake.tables import ECQ_QUEUE_ID, SDV_QUEUE_ID, Table
 
 if TYPE_CHECKING:
     from queuelake.broker.clock import TimerWheel
@@ -34,7 +35,7 @@ AGAIN_MS: Final = 1_000
 ROWS_PER_SLICE: Final = 200
 PAUSE_S: Final = 0.01
 SHARES: Final = 8  # the oldest of so many equal parts of the time goes when there is too much
-TABLES: Final = {"events": api.EVENTS, "stats": api.STATS}
+TABLES: Final[dict[Table, int]] = {"stats": api.STATS, "events": api.EVENTS}
 
 
 @final
@@ -54,16 +55,17 @@ class RecordRetention:
         self._bytes_max = settings.events_bytes_max
         self._interval = Interval(queues.clock, timers, lambda: RUN_EVERY_MS, self.run)
         self._run: Iterator[None] | None = None
-        self._marks: dict[tuple[int, int], int] = {}  # table and queue -> what the lake has
+        # Table and queue -> what the lake has, as long as the store may not know of it.
+        self._marks: dict[tuple[Table, int], int] = {}
         self._oldest_ms = 0  # as far as the last run saw; 0: there was none yet
         self._has_effect = False  # whether another run would do more than this one
 
     def start(self) -> None:
         self._interval.begin(RUN_EVERY_MS)
 
-    def archived(self, table: str, queue_id: int, upto: int) -> None:
+    def archived(self, table: Table, queue_id: int, upto: int) -> None:
         """The lake has the rows of `events` or `stats` of a queue up to here."""
-        key = (TABLES[table], queue_id)
+        key = (table, queue_id)
         self._marks[key] = max(upto, self._marks.get(key, 0))
         self._interval.begin(AGAIN_MS)
 
@@ -100,14 +102,15 @@ class RecordRetention:
         marks, self._marks = self._marks, {}
         oldest_ms = now_ms
         failures = self._queues.ledger.failures
-        for table in (api.STATS, api.EVENTS):
+        for name, table in TABLES.items():
             at = 0
             while True:
                 with self._queues.store.view() as view:
                     queue_id = _queue_from(view, table, at)
-                if queue_id < 0:
-                    break
-                upto = marks.get((table, queue_id), 0)
+                    if queue_id < 0:
+                        break
+                    upto = read_archived(view, name, queue_id, 0).upto
+                upto = max(upto, marks.get((name, queue_id), 0))
                 start = t.record_key(queue_id, 1)
                 while start:
                     if self._queues.ledger.failures != failures:
