@@ -22,7 +22,6 @@ class Records:
         self.minutes.serve(ECQ_QUEUE_ID, broker.mailboxes.reading)
         self.minutes.serve(SDV_QUEUE_ID, broker.fanout.reading)
         self.retention = RecordRetention(broker.queues, broker.timers, broker.loop, lake)
-        broker.queues.archive.on_archived = self.archived
 
     def start(self) -> None:
         self.minutes.start()
