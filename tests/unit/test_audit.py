@@ -56,3 +56,11 @@ async def test_long_values_are_shortened(tmp_path: Path) -> None:
     (entry,) = (await log.page({})).entries
     assert entry.arguments["changes"].startswith("100002 bytes, from ")
     log.close()
+
+
+async def test_a_number_no_field_can_be_is_written_as_text(tmp_path: Path) -> None:
+    log = Audit(tmp_path, lambda: 1)
+    await note(log, 1, changes=b'{"partitions": %d}' % 10**30)
+    (entry,) = (await log.page({})).entries
+    assert str(10**30) in entry.arguments["changes"]
+    log.close()

@@ -186,7 +186,10 @@ def _shown(value: object) -> object:
     if isinstance(value, bytes):
         with contextlib.suppress(msgspec.MsgspecError):
             value = msgspec.json.decode(value)
-    encoded = _encode(value)
+    try:
+        encoded = _encode(value)
+    except OverflowError:  # a number which no field can be
+        return repr(value)[:VALUE_BYTES_MAX]
     if len(encoded) > VALUE_BYTES_MAX:
         return f"{len(encoded)} bytes, from {encoded[:200].decode(errors='replace')}"
     return value
