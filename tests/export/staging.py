@@ -22,7 +22,7 @@ class Stager(Flight):
     ) -> Staged:
         stage = Stage(job, batch, target, task, **more)
         descriptor = flight.FlightDescriptor.for_command(contract.encode(stage))
-        writer, reader = self.client.do_put(descriptor, table.schema, self._options)
+        writer, reader = self.client.do_put(descriptor, table.schema, self.options)
         with writer:
             writer.write_table(table, max_chunksize=20_000)
             writer.done_writing()
