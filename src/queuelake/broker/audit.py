@@ -186,10 +186,11 @@ def _shown(value: object) -> object:
     if isinstance(value, bytes):
         with contextlib.suppress(msgspec.MsgspecError):
             value = msgspec.json.decode(value)
+    encoded = _encode(value)
     try:
-        encoded = _encode(value)
+        msgspec.msgpack.encode(value)  # as it will be answered
     except OverflowError:  # a number which no field can be
-        return repr(value)[:VALUE_BYTES_MAX]
+        return encoded[:VALUE_BYTES_MAX].decode(errors="replace")
     if len(encoded) > VALUE_BYTES_MAX:
         return f"{len(encoded)} bytes, from {encoded[:200].decode(errors='replace')}"
     return value
