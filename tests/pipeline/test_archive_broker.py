@@ -108,8 +108,10 @@ def test_acceptance_8_what_is_settled_is_kept_until_the_lake_has_it(
 
 
 def test_p10_spark_duckdb_and_polars_read_the_same(
-    lake: LakeUnderTest, broker: BrokerProcess
+    tmp_path: Path, lake: LakeUnderTest, broker: BrokerProcess
 ) -> None:
+    # Not every reader finds files in a folder with escaped characters.
+    lake = LakeUnderTest(tmp_path / "lake", lake.spark, lake.place.url, lake.place.token)
     duckdb = pytest.importorskip("duckdb")
     polars = pytest.importorskip("polars")
     from deltalake import DeltaTable
@@ -119,7 +121,7 @@ def test_p10_spark_duckdb_and_polars_read_the_same(
     publish(broker, "json", '{"a": 5}', "no")
     lake.archive()
     expected = {("$queue/json", 5), (f"$queue/{odd}", None)}
-    uri = f"{lake.lake.uri}/messages"
+    uri = str(lake.path / "messages")
     by_spark = lake.lake.read(lake.spark, "messages").selectExpr("queue", "value.a")
     assert {tuple(row) for row in by_spark.collect()} == expected
     table = polars.read_delta(uri).unnest("value").select("queue", "a")
