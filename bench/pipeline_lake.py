@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from queuelake.flight import Lease, LeaseAsked
 from queuelake.pipeline.jobs import archive, fold
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Seconds = tuple[float, float]  # ours, plain Spark
 QUEUE_ID = "bench-1"
 BATCH_ROWS = 250_000
+PAYLOAD_BYTES = 100
 
 
 def archive_seconds(
@@ -94,8 +96,8 @@ def fill(lake: Lake, lease: HeldLease, rows: int, keys: int) -> None:
             "queue_id": pa.repeat(QUEUE_ID, count),
             "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
             "seqno": pa.array(np.arange(begin + 1, begin + count + 1)),
-            "key": pa.array([f"key-{number:08}" for number in drawn]),
-            "payload": pa.array([dice.bytes(100) for _ in range(count)], pa.binary()),
+            "key": pc.binary_join_element_wise("key", pa.array(drawn).cast(pa.string()), "-"),
+            "payload": random_bytes(dice, count, PAYLOAD_BYTES),
             "ts": pa.array(np.full(count, 1_790_000_000_000_000)).cast(pa.timestamp("us", "UTC")),
             "date": pa.array(np.full(count, 20_000, np.int32)).cast(pa.date32()),
         }
@@ -104,6 +106,11 @@ def fill(lake: Lake, lease: HeldLease, rows: int, keys: int) -> None:
         files += writer.finish()
     moves = {f"archive:{QUEUE_ID}:0": Move(0, rows)}
     table.commit(Change(files, moves=moves), lease)
+
+
+def random_bytes(dice: np.random.Generator, count: int, size: int) -> pa.Array:
+    buffers = [None, pa.py_buffer(dice.bytes(count * size))]
+    return pa.Array.from_buffers(pa.binary(size), count, buffers).cast(pa.binary())
 
 
 def copied(spark: SparkSession, source: Path, target: Path) -> None:
