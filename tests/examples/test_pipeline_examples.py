@@ -15,11 +15,7 @@ from tests.harness.broker import BrokerProcess, package_root
 ROOT = Path(__file__).resolve().parents[2]
 RUN_S_MAX = 800
 # Each starts Spark once or several times, which takes long on a busy machine.
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(900),
-    pytest.mark.skip(reason="these examples have not been run yet; to go when they pass"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +55,20 @@ def test_readings_which_are_too_hot_become_alerts(flight_broker: BrokerProcess) 
     }
 
 
+@pytest.mark.skip(reason="fails, and why is not known yet; to go when it passes")
 def test_a_declarative_pipeline_reads_a_queue(flight_broker: BrokerProcess) -> None:
     output = run_example("pipeline_declarative.py", *arguments_of(flight_broker))
     assert "VIN1: 101.9 C at most\nVIN2: 93.1 C at most\n" in output
 
 
+@pytest.mark.skip(reason="has not been run to its end yet; to go when it passes")
 def test_a_cluster_reads_a_queue_and_writes_to_another(flight_broker: BrokerProcess) -> None:
     output = run_example("pipeline_cluster.py", *arguments_of(flight_broker))
     counts = {line for line in output.splitlines() if line.endswith(" messages")}
     assert counts == {f"k{number}: 10 messages" for number in range(10)}
 
 
+@pytest.mark.skip(reason="has not been run yet; to go when it passes")
 def test_from_zero_to_a_chart(tmp_path: Path) -> None:
     output = run_example("pipeline_fleet.py", str(tmp_path / "fleet"))
     assert "|VIN19|" in output
