@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from figures import Figure, LoadError, show
 from peers import open_queuelake, read_ports
+from pipeline_lake import archive_seconds, fold_seconds
 
-from queuelake.pipeline.jobs import archive, fanout
+from queuelake.pipeline.jobs import fanout
 from queuelake.pipeline.jobs.job import JobContext, Place
 from queuelake.pipeline.session import build_session
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 3
 SOURCE_TARGET, ARCHIVE_TARGET, SINK_TARGET, FANOUT_TARGET = 0.7, 0.8, 0.3, 0.3
+FOLD_TARGET = 1.0
 # 256 bytes which do not compress: nobody gets by with less than the rows have.
 PAYLOAD = "concat({})".format(", ".join(f"unhex(sha2(concat(id, '{c}'), 512))" for c in "abcd"))
 CONFIG = """
@@ -69,11 +71,16 @@ class Bench:
             raise LoadError(f"{found} of {self._count} rows are in the queue")
         self._queue(0).write.parquet(self._path("messages"))
         yield from self._ratio("source -> noop", SOURCE_TARGET, self.source, self.scan)
-        native = self.copy("messages")
-        yield from self._ratio("archive -> Delta", ARCHIVE_TARGET, self.archive, native)
+        place, queue = self._place, "$queue/bench/0"
+        directory = self._folder / "archive"
+        found_s = archive_seconds(self._spark, place.url, place.token, queue, directory)
+        yield from self._figures("archive -> Delta", ARCHIVE_TARGET, *found_s, self._count)
         ids = self._spark.range(self._count).selectExpr("concat('VIN', lpad(id, 14, '0')) as id")
         ids.write.parquet(self._path("ids"))
         yield from self._ratio("fan-out, durable", FANOUT_TARGET, self.fanout, self.copy("ids"))
+        fold_rows, keys = 5 * self._count, self._count // 2
+        found_s = fold_seconds(self._spark, self._folder, fold_rows, keys)
+        yield from self._figures(f"fold to {keys:,} keys", FOLD_TARGET, *found_s, fold_rows)
 
     def sink(self, number: int) -> None:
         rows = self._spark.read.parquet(self._path("rows"))
@@ -86,15 +93,6 @@ class Bench:
     def scan(self, _number: int) -> None:
         rows = self._spark.read.parquet(self._path("messages"))
         rows.write.format("noop").mode("overwrite").save()
-
-    def archive(self, number: int) -> None:
-        lake = Place(self._place.url, self._place.token, self._path(f"lake-{number}"))
-        context = JobContext("archive", lake, spark=self._spark)
-        options = archive.Options(once=True, queue="$queue/bench/0", adopt=True)
-        try:
-            archive.run(context, options)
-        finally:
-            context.close()
 
     def fanout(self, number: int) -> None:
         context = JobContext("fanout", self._place, spark=self._spark)
@@ -130,8 +128,13 @@ class Bench:
                 found.append(time.monotonic() - start_s)
         # The first of each was to warm up.
         ours_s, native_s = (statistics.median(found[1:]) for found in seconds.values())
-        yield Figure(f"{title}: rate", self._count / ours_s, "rows/s")
-        yield Figure(f"{title}: Spark on Parquet", self._count / native_s, "rows/s")
+        yield from self._figures(title, target, ours_s, native_s, self._count)
+
+    def _figures(
+        self, title: str, target: float, ours_s: float, native_s: float, rows: int
+    ) -> Iterator[Figure]:
+        yield Figure(f"{title}: rate", rows / ours_s, "rows/s")
+        yield Figure(f"{title}: Spark on Parquet", rows / native_s, "rows/s")
         yield Figure(f"{title}: of Spark on Parquet", native_s / ours_s, "x", target, at_least=True)
 
 

@@ -22,9 +22,10 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 class Cluster:
-    """Nodes have the packages of this Python; an application may give its executors a path."""
+    """Nodes have the packages of this Python and `python_path`, unless an application gives its
+    executors another path."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python_path: str) -> None:
         self._folder = folder
         self._environ = {
             "JAVA_HOME": str(find_java_home(os.environ)),
@@ -34,6 +35,7 @@ class Cluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_WORKER_DIR": str(folder / "work"),
             "SPARK_DAEMON_MEMORY": "256m",
+            "PYTHONPATH": python_path,
         }
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = ""

@@ -26,8 +26,9 @@ conf = {
     "spark.executor.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
-    "spark.executorEnv.PYTHONPATH": given["executor_path"],
 }
+if given["executor_path"]:
+    conf["spark.executorEnv.PYTHONPATH"] = given["executor_path"]
 spark = build_session("cluster", given["master"], given["remote"], conf)
 if given["by_value"]:
     send_package(spark)
@@ -83,7 +84,9 @@ def published(producer: QueueClient, queue_name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+    """Its nodes lack our package, unless a program says where it is."""
+    lacking = without_package(tmp_path_factory.mktemp("nodes"))
+    with Cluster(tmp_path_factory.mktemp("cluster"), lacking) as cluster:
         yield cluster
 
 
@@ -107,9 +110,7 @@ def test_acceptance_15_p14_a_cluster_reads_and_writes_with_the_package_by_value(
     published: list[str],
     cluster: Cluster,
 ) -> None:
-    nothing = without_package(tmp_path / "node")
-    where = {"master": cluster.url, "executor_path": nothing}
-    found = run(tmp_path, connect_options, queue_name, by_value=True, **where)
+    found = run(tmp_path, connect_options, queue_name, master=cluster.url, by_value=True)
     assert found == {"batch": published, "copy": published}
 
 
@@ -125,7 +126,6 @@ def test_p13_spark_connect_reads_and_writes(
 
 def without_package(folder: Path) -> str:
     """A path with which Python has every package but ours, and msgspec, which ours needs."""
-    folder.mkdir()
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "for name in ('queuelake', 'pyspark_queuelake', 'msgspec'):\n"
