@@ -35,6 +35,7 @@ def one_partition(client: QueueClient, name: str, **settings: Any) -> None:
     assert client.configure(name, partitions=1, **settings) == SUCCESS
 
 
+@pytest.mark.rule("P2")
 def test_every_column_of_a_durable_queue_is_what_was_published(
     flight: Flight, connect: Connect, name: str
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_queue_which_is_read_while_it_is_filled(
     assert sorted(seen) == sorted([*[b"%d" % number for number in range(count)], b"last"])
 
 
+@pytest.mark.rule("P1")
 def test_rows_which_were_settled_are_absent_and_positions_stay(
     flight: Flight, connect: Connect, name: str
 ) -> None:
@@ -181,6 +183,7 @@ def test_long_messages_are_whole(flight: Flight, connect: Connect, name: str) ->
     assert flight.read(shard, after=3, upto=4)["payload"].to_pylist() == [expected[3]]
 
 
+@pytest.mark.rule("P2")
 def test_dead_letters_are_a_queue_like_others(flight: Flight, connect: Connect, name: str) -> None:
     client = connect()
     assert client.subscribe(name, group="g") < 0x80
@@ -193,6 +196,7 @@ def test_dead_letters_are_a_queue_like_others(flight: Flight, connect: Connect, 
     assert "no good" in row["properties"].values()
 
 
+@pytest.mark.rule("P2")
 def test_a_message_queue(exporting: BrokerProcess, flight: Flight, connect: Connect) -> None:
     queue = MqRest(exporting).create("export-a/#", name="export-a", is_lastvalue=False)
     client = connect("mq-publisher")
@@ -208,6 +212,7 @@ def test_a_message_queue(exporting: BrokerProcess, flight: Flight, connect: Conn
     assert (two["topic"], two["qos"], two["seqno"]) == ("export-a/y", 2, 2)
 
 
+@pytest.mark.rule("P2")
 def test_a_last_value_queue_has_the_last_value_of_each_key(
     exporting: BrokerProcess, flight: Flight, connect: Connect, name: str
 ) -> None:
@@ -224,6 +229,7 @@ def test_a_last_value_queue_has_the_last_value_of_each_key(
     ]
 
 
+@pytest.mark.rule("P1", "P2")
 def test_mailboxes_are_one_queue_with_owners(
     exporting: BrokerProcess, flight: Flight, name: str
 ) -> None:
@@ -246,6 +252,7 @@ def test_mailboxes_are_one_queue_with_owners(
     assert near_now(row["ts"])
 
 
+@pytest.mark.rule("P1", "P2")
 def test_fan_out_rows_have_the_vehicle_the_request_and_the_data(
     exporting: BrokerProcess, flight: Flight, name: str
 ) -> None:
@@ -304,6 +311,7 @@ def test_queues_are_found_by_name_and_by_pattern(
     assert [shard.queue for shard in flight.shards(pattern.replace("{n}", name))] == expected
 
 
+@pytest.mark.rule("P1")
 def test_a_queue_which_is_made_again_is_another_one(
     exporting: BrokerProcess, flight: Flight, connect: Connect, name: str
 ) -> None:

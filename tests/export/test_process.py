@@ -116,6 +116,7 @@ def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in str(caught.value)
 
 
+@pytest.mark.rule("P13")
 def test_without_pyarrow_a_line_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u\n"
@@ -134,6 +135,7 @@ def test_without_pyarrow_a_line_says_what_to_install(tmp_path: Path) -> None:
 # Keys and certificates
 
 
+@pytest.mark.rule("acceptance 17")
 def test_without_the_key_nothing_is_told(exporting: BrokerProcess) -> None:
     for key, words in (("", "API_KEY_MISSING: "), ("ql:wrong", "BAD_API_KEY: ")):
         with Flight(exporting, key) as flight:
@@ -206,6 +208,7 @@ def test_wrong_certificates_are_refused_at_the_start(
 # What it holds
 
 
+@pytest.mark.rule("P5")
 def test_memory_does_not_grow_with_the_backlog(
     fresh_broker: BrokerFactory, connect: Connect
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_view_waits_for_others_before_it_follows_the_map(
     assert seen == [400] * 4
 
 
+@pytest.mark.rule("P5")
 def test_nothing_is_pinned_between_two_batches(
     writer: Writer, reader: StoreReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def payloads_of(stager: Stager, queue: str) -> list[str]:
     return [row["payload"].decode() for row in stager.rows(f"$queue/{queue}")]
 
 
+@pytest.mark.rule("P7")
 def test_a_batch_is_not_seen_before_its_commit(
     stager: Stager, connect: Connect, name: str, job: str
 ) -> None:
@@ -58,6 +59,7 @@ def test_a_batch_is_not_seen_before_its_commit(
     assert sorted(consumer.receive_payloads(2)) == ["a", "b"]
 
 
+@pytest.mark.rule("P7")
 def test_a_batch_is_committed_once_however_often_it_is_asked_for(
     stager: Stager, name: str, job: str
 ) -> None:
@@ -72,6 +74,7 @@ def test_a_batch_is_committed_once_however_often_it_is_asked_for(
     assert sorted(payloads_of(stager, name)) == ["a", "b"]
 
 
+@pytest.mark.rule("P7")
 def test_two_commits_of_one_batch_at_the_same_time_are_one(
     exporting: BrokerProcess, stager: Stager, name: str, job: str
 ) -> None:
@@ -115,6 +118,7 @@ def test_an_aborted_batch_leaves_nothing(
         stager.commit(job, 0, f"$queue/{name}", [staged])
 
 
+@pytest.mark.rule("P6")
 def test_every_column_of_a_row_reaches_the_queue(
     stager: Stager, connect: Connect, name: str, job: str
 ) -> None:
@@ -186,6 +190,7 @@ def test_order_is_that_of_the_files_and_of_the_rows_in_them(
     assert [row["payload"] for row in rows] == [b"%08d" % n for n in range(60_000)]
 
 
+@pytest.mark.rule("P6", "P8")
 @pytest.mark.parametrize(
     ("settings", "table", "words"),
     [
@@ -265,6 +270,7 @@ def test_priorities_go_first(
     assert found[4] == "low"
 
 
+@pytest.mark.rule("P6")
 def test_delayed_rows_come_later_and_count_at_once(
     stager: Stager, connect: Connect, make_queue: MakeQueue, job: str
 ) -> None:
@@ -295,6 +301,7 @@ def test_the_oldest_make_room_where_they_do(
     consumer.expect_silence()
 
 
+@pytest.mark.rule("P7")
 def test_messages_published_meanwhile_have_their_own_places(
     exporting: BrokerProcess, stager: Stager, connect: Connect, make_queue: MakeQueue, job: str
 ) -> None:

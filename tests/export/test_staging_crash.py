@@ -138,6 +138,7 @@ def assert_nothing_is_left(node: BrokerProcess) -> None:
     assert not list((node.data_dir / "staging").glob("*/*"))
 
 
+@pytest.mark.rule("P7")
 @pytest.mark.parametrize("step", STEPS)
 def test_the_broker_is_killed(node: BrokerProcess, step: str) -> None:
     staged = stage_rows(node)
@@ -152,6 +153,7 @@ def test_the_broker_is_killed(node: BrokerProcess, step: str) -> None:
     assert_nothing_is_left(node)
 
 
+@pytest.mark.rule("P7")
 @pytest.mark.parametrize("step", STEPS)
 def test_the_export_process_is_killed(node: BrokerProcess, step: str) -> None:
     staged = stage_rows(node)

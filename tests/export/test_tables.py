@@ -139,6 +139,7 @@ def event_rows(reader: StoreReader, after: int, upto: int) -> list[dict[str, Any
     ]
 
 
+@pytest.mark.rule("P2")
 @pytest.mark.parametrize("batch_bytes", [1, 100_000_000])
 def test_events_are_what_was_written(
     opened: Open, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
@@ -192,6 +193,7 @@ def put_minutes(batch: Batch, count: int) -> None:
         batch.put(STATS, t.record_key(QUEUE, n), minute.encode())
 
 
+@pytest.mark.rule("P2")
 def test_minutes_are_what_was_written(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "BATCH_MINUTES", 3)
     reader = opened(lambda batch: put_minutes(batch, 10))
@@ -272,6 +274,7 @@ def put_lost(batch: Batch) -> None:
     batch.put(ARCHIVED, archived_key("messages", QUEUE, 0), archived_value(archived))
 
 
+@pytest.mark.rule("P3")
 def test_what_was_promised_and_dropped_is_an_error_which_names_it(opened: Open) -> None:
     reader = opened(put_lost)
     (shard,) = all_shards(reader)

@@ -45,6 +45,7 @@ def fill(broker: BrokerInMemory, queue: str, rows: int, first: int = 1) -> None:
         broker.put(queue, b"%d" % number, key=f"k{number % 5}")
 
 
+@pytest.mark.rule("P9")
 def test_p9_every_row_is_there_once_with_all_its_columns(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:
@@ -83,6 +84,7 @@ def test_p9_every_row_is_there_once_with_all_its_columns(
     assert lake.rows("stats")[0]["latency_p50_ms"] == 1.5
 
 
+@pytest.mark.rule("P9")
 def test_p9_a_second_run_continues_and_nothing_is_doubled(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:
@@ -94,6 +96,7 @@ def test_p9_a_second_run_continues_and_nothing_is_doubled(
     assert broker.marks["messages", "ab12-$queue/a", 0] == 60
 
 
+@pytest.mark.rule("P9")
 def test_p9_many_queues_are_one_commit(lake: LakeUnderTest, broker: BrokerInMemory) -> None:
     lake.archive()
     before = lake.lake.table(definitions.MESSAGES).version
@@ -105,6 +108,7 @@ def test_p9_many_queues_are_one_commit(lake: LakeUnderTest, broker: BrokerInMemo
     assert lake.lake.table(definitions.MESSAGES).version == before + 2
 
 
+@pytest.mark.rule("P9")
 def test_p9_rows_are_in_the_partition_of_their_queue_and_day(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:
@@ -138,6 +142,7 @@ def test_rows_which_are_gone_move_the_mark_and_lost_ones_are_counted(
     assert broker.marks == {("messages", "ab-1", 0): 40}
 
 
+@pytest.mark.rule("P9")
 def test_p9_another_lake_is_refused_unless_it_is_adopted(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:
@@ -151,6 +156,7 @@ def test_p9_another_lake_is_refused_unless_it_is_adopted(
     assert len(lake.places()) == 1
 
 
+@pytest.mark.rule("P9a")
 def test_p9a_a_holder_who_lost_the_lease_commits_nothing_and_begins_anew(
     lake: LakeUnderTest,
     broker: BrokerInMemory,
@@ -211,6 +217,7 @@ def dies_at(place: str, lake: LakeUnderTest, job: str = "archive", rows_max: int
     assert ended.returncode == -signal.SIGKILL, errors.read_text()[-2000:]
 
 
+@pytest.mark.rule("acceptance 4")
 def test_acceptance_4_a_driver_killed_at_any_step_leaves_an_exact_table(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:

@@ -66,6 +66,7 @@ def payloads(lake: LakeUnderTest, table: str = "messages") -> list[str]:
     return sorted(row["payload"].decode() for row in lake.rows(table))
 
 
+@pytest.mark.rule("acceptance 5")
 def test_acceptance_5_a_broker_killed_during_a_round_costs_nothing(
     lake: LakeUnderTest, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_acceptance_5_a_broker_killed_during_a_round_costs_nothing(
     assert payloads(lake) == sent
 
 
+@pytest.mark.rule("acceptance 8")
 def test_acceptance_8_what_is_settled_is_kept_until_the_lake_has_it(
     lake: LakeUnderTest, broker: BrokerProcess
 ) -> None:
@@ -107,6 +109,7 @@ def test_acceptance_8_what_is_settled_is_kept_until_the_lake_has_it(
     assert marks == {shard.shard: shard.upto for shard in shards}
 
 
+@pytest.mark.rule("P10")
 def test_p10_spark_duckdb_and_polars_read_the_same(
     tmp_path: Path, lake: LakeUnderTest, broker: BrokerProcess
 ) -> None:

@@ -42,6 +42,7 @@ def test_every_job_explains_itself(job: str, capsys: pytest.CaptureFixture[str])
     assert "Examples:" in shown
 
 
+@pytest.mark.rule("P13")
 def test_p13_a_missing_extra_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +111,7 @@ def test_mistakes_of_a_file_are_told_one_line_each(
     ]
 
 
+@pytest.mark.rule("P12")
 def test_p12_no_broker_is_told_soon_as_a_line_and_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.rule("acceptance 15", "P14")
 def test_acceptance_15_p14_a_cluster_reads_and_writes_with_the_package_installed(
     tmp_path: Path,
     connect_options: dict[str, str],
@@ -103,6 +104,7 @@ def test_acceptance_15_p14_a_cluster_reads_and_writes_with_the_package_installed
     assert found == {"batch": published, "copy": published}
 
 
+@pytest.mark.rule("acceptance 15", "P14")
 def test_acceptance_15_p14_a_cluster_reads_and_writes_with_the_package_by_value(
     tmp_path: Path,
     connect_options: dict[str, str],
@@ -114,6 +116,7 @@ def test_acceptance_15_p14_a_cluster_reads_and_writes_with_the_package_by_value(
     assert found == {"batch": published, "copy": published}
 
 
+@pytest.mark.rule("P13")
 @pytest.mark.skipif(
     importlib.util.find_spec("grpc_status") is None, reason="needs pyspark[connect]"
 )

@@ -82,6 +82,7 @@ def hash_of(text: str) -> int:
     return sum(text.encode())
 
 
+@pytest.mark.rule("acceptance 9")
 def test_acceptance_9_current_is_what_a_dict_would_be(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:

@@ -51,6 +51,7 @@ def test_shards_come_in_several_results(server: FakeFlight, connection: Connecti
     assert connection.shards("messages", "*") == server.shards
 
 
+@pytest.mark.rule("P2")
 def test_p2_a_range_gives_its_rows_without_columns_nobody_asked_for(
     server: FakeFlight, connection: Connection
 ) -> None:
@@ -84,6 +85,7 @@ def test_patience_ends(server: FakeFlight) -> None:
         connection.shards()
 
 
+@pytest.mark.rule("acceptance 17")
 def test_acceptance_17_a_wrong_token_is_refused_at_once(server: FakeFlight) -> None:
     connection = Connection(Endpoint(server.uri, "key:wrong", retry_s=10))
     with connection, pytest.raises(BadCredentialsError, match="the API key is wrong"):
@@ -125,6 +127,7 @@ def test_more_than_is_kept_fails_when_interrupted(
     assert not server.staged
 
 
+@pytest.mark.rule("P8")
 def test_p8_a_refusal_has_the_queues_own_words(server: FakeFlight, connection: Connection) -> None:
     server.refusal = "QUOTA_EXCEEDED: queue '$queue/a' holds 9 of 10 messages"
     with pytest.raises(AnswerError, match=r"^queue '\$queue/a' holds 9 of 10 messages$"):

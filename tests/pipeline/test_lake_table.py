@@ -83,6 +83,7 @@ def written(
     return writer.finish()
 
 
+@pytest.mark.rule("P9")
 def test_p9_a_commit_adds_files_and_says_how_far_it_is(table: LakeTable, lease: HeldLease) -> None:
     files = written(table, lease, 1, 2, 3)
     table.commit(Change(files, moves={ARCHIVE: Move(0, 3)}), lease)
@@ -91,6 +92,7 @@ def test_p9_a_commit_adds_files_and_says_how_far_it_is(table: LakeTable, lease: 
     assert another(table).files() == files
 
 
+@pytest.mark.rule("P9")
 def test_p9_the_same_rows_are_refused_the_second_time(table: LakeTable, lease: HeldLease) -> None:
     table.commit(Change(written(table, lease, 1), moves={ARCHIVE: Move(0, 1)}), lease)
     with pytest.raises(MovedError, match="is at 1, not at 0"):
@@ -98,6 +100,7 @@ def test_p9_the_same_rows_are_refused_the_second_time(table: LakeTable, lease: H
     assert sum(file.rows for file in another(table).files()) == 1
 
 
+@pytest.mark.rule("P9")
 def test_p9_of_two_which_race_one_commits_and_the_other_is_told(
     table: LakeTable, lease: HeldLease
 ) -> None:
@@ -125,6 +128,7 @@ def test_p9_of_two_which_race_one_commits_and_the_other_is_told(
     assert sum(file.rows for file in another(table).files()) == 2
 
 
+@pytest.mark.rule("P9")
 def test_p9_commits_of_different_sources_do_not_hinder_each_other(
     table: LakeTable, lease: HeldLease
 ) -> None:
@@ -134,6 +138,7 @@ def test_p9_commits_of_different_sources_do_not_hinder_each_other(
     assert (other.applied(ARCHIVE), other.applied("archive:ab-2:0")) == (1, 9)
 
 
+@pytest.mark.rule("P9a")
 def test_p9a_a_holder_whose_lease_is_over_commits_nothing(
     table: LakeTable, leases: LeasesInMemory, tmp_path: Path
 ) -> None:
@@ -146,6 +151,7 @@ def test_p9a_a_holder_whose_lease_is_over_commits_nothing(
     assert another(table).files() == []
 
 
+@pytest.mark.rule("P9a")
 def test_p9a_a_lease_which_cannot_be_renewed_ends_before_its_time(
     table: LakeTable, leases: LeasesInMemory, tmp_path: Path
 ) -> None:
@@ -157,6 +163,7 @@ def test_p9a_a_lease_which_cannot_be_renewed_ends_before_its_time(
         table.commit(Change(), lease)
 
 
+@pytest.mark.rule("P9a")
 def test_p9a_whoever_waits_for_a_lease_gets_it_or_is_told_who_has_it(
     leases: LeasesInMemory, tmp_path: Path
 ) -> None:
@@ -167,6 +174,7 @@ def test_p9a_whoever_waits_for_a_lease_gets_it_or_is_told_who_has_it(
         acquire(leases, str(tmp_path), "job", wait_s=0)
 
 
+@pytest.mark.rule("P9a")
 def test_p9a_a_commit_checks_that_its_files_are_there(
     table: LakeTable, lease: HeldLease, tmp_path: Path
 ) -> None:
@@ -176,6 +184,7 @@ def test_p9a_a_commit_checks_that_its_files_are_there(
         table.commit(Change(files), lease)
 
 
+@pytest.mark.rule("P9a")
 def test_p9a_what_a_failed_batch_left_is_removed_and_nothing_else(
     table: LakeTable, leases: LeasesInMemory, tmp_path: Path
 ) -> None:

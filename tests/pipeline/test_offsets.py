@@ -72,6 +72,7 @@ def test_deleted_queues_leave_and_an_end_is_never_before_its_start() -> None:
     assert plan_end(start, {}, {"s-1": {"0": 7}}, None) == {"s-1": {"0": 9}}
 
 
+@pytest.mark.rule("P3")
 def test_p3_what_was_lost_is_found_within_the_range_only() -> None:
     damaged = [shard(0, 20, 30, lost=[(4, 8), (12, 20)])]
     start, end = {"s-1": {"0": 5}}, {"s-1": {"0": 15}}
@@ -82,6 +83,7 @@ def test_p3_what_was_lost_is_found_within_the_range_only() -> None:
     assert not offsets.lost_between(damaged, {"s-1": {"0": 20}}, {"s-1": {"0": 30}})
 
 
+@pytest.mark.rule("P3")
 @pytest.mark.parametrize(
     ("text", "position"),
     [
@@ -97,6 +99,7 @@ def test_p3_places_as_users_say_them(text: str, position: Position) -> None:
     assert parse_position("startingOffsets", text) == position
 
 
+@pytest.mark.rule("P3")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -113,12 +116,14 @@ def test_p3_a_wrong_place_is_named(text: str, words: str) -> None:
     assert words in str(caught.value)
 
 
+@pytest.mark.rule("P3")
 def test_p3_a_place_in_a_shard_which_is_not_there_is_named() -> None:
     position = Position(exact={"$queue/a": {"7": 1}})
     with pytest.raises(RefusedError, match="there is no shard '7' of"):
         offsets.resolve("startingOffsets", position, [shard(0, 0, 9)], lambda _: [], "earliest")
 
 
+@pytest.mark.rule("P4")
 def test_p4_filters_on_partition_and_seqno_are_taken_whole() -> None:
     filters = [EqualTo(("partition",), 1), GreaterThan(("seqno",), 5), LessThan(("seqno",), 9)]
     bounds, rest = take_filters("messages", filters)
@@ -127,6 +132,7 @@ def test_p4_filters_on_partition_and_seqno_are_taken_whole() -> None:
     assert (bounds.after, bounds.upto) == (5, 8)
 
 
+@pytest.mark.rule("P4")
 def test_p4_filters_which_say_more_than_a_range_stay_with_spark() -> None:
     when = datetime(2026, 1, 1, tzinfo=UTC)
     filters = [
@@ -144,6 +150,7 @@ def test_p4_filters_which_say_more_than_a_range_stay_with_spark() -> None:
     assert (bounds.ts_ms_min, bounds.ts_ms_end) == (ts_ms - CLOCK_SLACK_MS, ts_ms + CLOCK_SLACK_MS)
 
 
+@pytest.mark.rule("P4")
 def test_p4_the_partition_of_an_event_is_not_that_of_the_table() -> None:
     filters = [EqualTo(("partition",), 1)]
     bounds, rest = take_filters("events", filters)

@@ -38,6 +38,7 @@ def reasons(lake: LakeUnderTest) -> dict[bytes, str]:
     return {row["payload"]: row["reason"] for row in lake.rows("quarantine")}
 
 
+@pytest.mark.rule("P11")
 def test_p11_json_becomes_a_struct_or_a_reason(lake: LakeUnderTest, broker: BrokerInMemory) -> None:
     broker.put(QUEUE, b'{"a": 1, "at": {"x": 2.5}, "many": ["z"], "more": 1}', schema=JSON)
     for payload in (
@@ -71,6 +72,7 @@ def test_p11_json_becomes_a_struct_or_a_reason(lake: LakeUnderTest, broker: Brok
     }
 
 
+@pytest.mark.rule("P11")
 def test_p11_csv_text_and_binary(lake: LakeUnderTest, broker: BrokerInMemory) -> None:
     broker.put(
         "$queue/csv", b'1,"x,y",2.5', schema=PayloadSchema("csv", "n int, s string, d double")
@@ -90,6 +92,7 @@ def test_p11_csv_text_and_binary(lake: LakeUnderTest, broker: BrokerInMemory) ->
     }
 
 
+@pytest.mark.rule("P11")
 def test_p11_queues_with_other_schemas_and_schemas_which_grow_share_the_column(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:
@@ -107,6 +110,7 @@ def test_p11_queues_with_other_schemas_and_schemas_which_grow_share_the_column(
     ]
 
 
+@pytest.mark.rule("P11")
 def test_p11_a_schema_nobody_can_use_stops_nothing(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:
@@ -126,6 +130,7 @@ def test_p11_a_schema_nobody_can_use_stops_nothing(
         assert words in found[payload]
 
 
+@pytest.mark.rule("acceptance 10")
 def test_acceptance_10_what_did_not_fit_moves_when_the_schema_is_mended(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:
@@ -147,6 +152,7 @@ def test_acceptance_10_what_did_not_fit_moves_when_the_schema_is_mended(
     assert lake.places() == [(QUEUE, 1), (QUEUE, 2)]
 
 
+@pytest.mark.rule("acceptance 10")
 def test_acceptance_10_a_reprocess_killed_at_any_step_moves_each_row_once(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:

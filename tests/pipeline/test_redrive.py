@@ -52,6 +52,7 @@ def audit(world: JobWorld) -> list[dict[str, Any]]:
     return [row.asDict() for row in rows]
 
 
+@pytest.mark.rule("acceptance 12")
 def test_acceptance_12_chosen_letters_go_back_mended(world: JobWorld) -> None:
     bury(world, b"price EURO", "max_retries")
     bury(world, b"fine", "rejected")

@@ -28,6 +28,7 @@ def world(spark: SparkSession, tmp_path: Path) -> Iterator[JobWorld]:
     found.close()
 
 
+@pytest.mark.rule("acceptance 11")
 def test_acceptance_11_a_dry_run_counts_and_sends_nothing(world: JobWorld) -> None:
     world.archived(FROM, 10)
     options = Options(FROM, TO, where="properties['colour'] = 'blue'", dry_run=True)
@@ -41,6 +42,7 @@ def test_acceptance_11_a_dry_run_counts_and_sends_nothing(world: JobWorld) -> No
     assert world.broker.queues == {}
 
 
+@pytest.mark.rule("acceptance 11")
 def test_acceptance_11_rows_are_sent_in_order_with_their_story(world: JobWorld) -> None:
     world.archived(FROM, 10)
     context = world.context("replay", "j1")
@@ -54,6 +56,7 @@ def test_acceptance_11_rows_are_sent_in_order_with_their_story(world: JobWorld) 
     assert (context.progress.done, context.progress.total) == (5, 5)
 
 
+@pytest.mark.rule("acceptance 11")
 def test_acceptance_11_a_stopped_replay_continues_without_doubles(
     world: JobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +75,7 @@ def test_acceptance_11_a_stopped_replay_continues_without_doubles(
     assert ids == [f"replay:j2:{n}" for n in range(10)]
 
 
+@pytest.mark.rule("acceptance 11")
 def test_acceptance_11_the_rate_is_kept(world: JobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.archived(FROM, 10)
     context = world.context("replay")

@@ -182,6 +182,7 @@ def browser_page() -> Iterator[Page]:
         browser.close()
 
 
+@pytest.mark.rule("acceptance 19")
 def test_acceptance_19_the_page_opens_in_a_browser_and_has_the_numbers(
     figures: Figures, browser_page: Page, tmp_path: Path, stats_rows: Rows
 ) -> None:

@@ -75,6 +75,7 @@ def fill(broker: BrokerInMemory) -> None:
     broker.put("$ECQ", table="events", event="expired", consumer=SECRET, partition=0)
 
 
+@pytest.mark.rule("acceptance 14")
 def test_acceptance_14_an_erased_key_is_nowhere_not_in_any_version(
     lake: LakeUnderTest, broker: BrokerInMemory
 ) -> None:
@@ -104,6 +105,7 @@ def test_acceptance_14_an_erased_key_is_nowhere_not_in_any_version(
     assert lake.places() == [("$queue/a", 3)]
 
 
+@pytest.mark.rule("acceptance 14")
 def test_acceptance_14_an_erasure_which_dies_is_finished_by_the_next(
     lake: LakeUnderTest, broker: BrokerInMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

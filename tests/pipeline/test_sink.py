@@ -69,6 +69,7 @@ def names(first: int, end: int) -> list[str]:
     return [f"m{number:04}" for number in range(first, end)]
 
 
+@pytest.mark.rule("P6")
 def test_p6_rows_become_messages_with_every_column(queue: Queue, producer: QueueClient) -> None:
     frame = queue.spark.sql(
         """select cast('hello' as binary) payload, 'k1' key, map('colour', 'red') properties,
@@ -85,12 +86,14 @@ def test_p6_rows_become_messages_with_every_column(queue: Queue, producer: Queue
     assert delivery.properties["colour"] == "red"
 
 
+@pytest.mark.rule("P7")
 def test_p7_writes_without_a_job_are_batches_of_their_own(queue: Queue) -> None:
     queue.append(numbers(queue.spark, 0, 5))
     queue.append(numbers(queue.spark, 0, 5))
     assert queue.payloads() == sorted(names(0, 5) * 2)
 
 
+@pytest.mark.rule("acceptance 6")
 def test_acceptance_6_a_batch_which_is_written_again_adds_nothing(queue: Queue) -> None:
     job = str(uuid.uuid4())
     queue.append(numbers(queue.spark, 0, 100), jobId=job)
@@ -113,12 +116,14 @@ def fails(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     raise RuntimeError("every attempt")
 
 
+@pytest.mark.rule("acceptance 6")
 def test_acceptance_6_of_a_task_which_was_tried_twice_one_attempt_counts(queue: Queue) -> None:
     frame = numbers(queue.spark, 0, 100)
     queue.append(frame.mapInArrow(fails_at_first, frame.schema))
     assert queue.payloads() == names(0, 100)
 
 
+@pytest.mark.rule("acceptance 6")
 def test_acceptance_6_a_failed_write_leaves_nothing_and_its_repetition_is_whole(
     queue: Queue,
 ) -> None:
@@ -131,6 +136,7 @@ def test_acceptance_6_a_failed_write_leaves_nothing_and_its_repetition_is_whole(
     assert queue.payloads() == names(0, 100)
 
 
+@pytest.mark.rule("acceptance 6")
 def test_acceptance_6_a_replayed_batch_of_a_stream_adds_nothing(
     queue: Queue, tmp_path: Path
 ) -> None:
@@ -150,6 +156,7 @@ def test_acceptance_6_a_replayed_batch_of_a_stream_adds_nothing(
     assert queue.payloads() == names(0, 35)
 
 
+@pytest.mark.rule("acceptance 7", "P8")
 def test_acceptance_7_p8_a_batch_too_large_for_the_queue_is_refused_whole(
     queue: Queue, producer: QueueClient, queue_name: str
 ) -> None:
@@ -161,12 +168,14 @@ def test_acceptance_7_p8_a_batch_too_large_for_the_queue_is_refused_whole(
     assert queue.payloads() == names(0, 8)
 
 
+@pytest.mark.rule("P6")
 def test_p6_rows_without_payload_are_refused(queue: Queue) -> None:
     frame = queue.spark.sql("select if(id = 3, null, 'x') payload from range(5)")
     assert "column 'payload' is null in 1 rows" in queue.refused(frame)
     assert queue.payloads() == []
 
 
+@pytest.mark.rule("P6")
 @pytest.mark.parametrize(
     ("select", "words"),
     [

@@ -49,6 +49,7 @@ def publish(producer: QueueClient, queue: str, count: int, first: int = 0, **use
         assert producer.publish(queue, f"m{number}", user=user) == 0
 
 
+@pytest.mark.rule("acceptance 1", "P2")
 def test_acceptance_1_p2_a_batch_read_equals_what_was_published_in_all_columns(
     read: Reading, producer: QueueClient, queue_name: str
 ) -> None:
@@ -82,11 +83,13 @@ def test_acceptance_1_p2_a_batch_read_equals_what_was_published_in_all_columns(
     assert second.message_id == f"$queue/{queue_name}:{second.partition}:{second.seqno}"
 
 
+@pytest.mark.rule("P2")
 def test_p2_the_schema_is_that_of_the_contract(read: Reading, queue_name: str) -> None:
     found = {field.name: field.dataType.simpleString() for field in read().schema.fields}
     assert found == MESSAGES
 
 
+@pytest.mark.rule("P1")
 def test_p1_reading_changes_nothing_and_gives_the_same_rows_again(
     read: Reading, producer: QueueClient, queue_name: str
 ) -> None:
@@ -97,6 +100,7 @@ def test_p1_reading_changes_nothing_and_gives_the_same_rows_again(
     assert {one.payload for one in received} == {f"m{n}" for n in range(20)}
 
 
+@pytest.mark.rule("P4")
 def test_p4_ranges_are_split_into_tasks(
     read: Reading, producer: QueueClient, queue_name: str
 ) -> None:
@@ -109,6 +113,7 @@ def test_p4_ranges_are_split_into_tasks(
     assert sorted(split.collect()) == sorted(whole.collect())
 
 
+@pytest.mark.rule("P3")
 def test_p3_columns_narrow_what_is_read(
     read: Reading, producer: QueueClient, queue_name: str
 ) -> None:
@@ -119,6 +124,7 @@ def test_p3_columns_narrow_what_is_read(
     assert found == [(b"m0", 1), (b"m1", 1), (b"m2", 1)]
 
 
+@pytest.mark.rule("P3")
 def test_p3_offsets_by_word_by_json_and_by_time(
     read: Reading, producer: QueueClient, queue_name: str
 ) -> None:
@@ -140,6 +146,7 @@ def test_p3_offsets_by_word_by_json_and_by_time(
     assert read.payloads(endingOffsets=ms) == ["m0", "m1", "m2"]
 
 
+@pytest.mark.rule("P4")
 def test_p4_filters_of_the_query_narrow_what_is_read(
     read: Reading, producer: QueueClient, queue_name: str
 ) -> None:
@@ -173,10 +180,12 @@ def test_without_pushed_filters_a_plain_session_reads_all_the_same(
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
+@pytest.mark.rule("acceptance 17")
 def test_acceptance_17_a_wrong_token_is_refused(read: Reading, lake_broker: BrokerProcess) -> None:
     assert "the API key is wrong" in read.refused(token="ql-0:no")
 
 
+@pytest.mark.rule("P3")
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [

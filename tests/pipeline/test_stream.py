@@ -80,6 +80,7 @@ def batch_rows(query: StreamingQuery) -> list[int]:
     return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
 
 
+@pytest.mark.rule("acceptance 2", "acceptance 3")
 def test_acceptance_2_and_3_batches_have_the_size_asked_for_and_available_now_ends(
     streaming: Streaming, producer: QueueClient, queue_name: str
 ) -> None:
@@ -90,6 +91,7 @@ def test_acceptance_2_and_3_batches_have_the_size_asked_for_and_available_now_en
     assert streaming.payloads() == names(*range(25))
 
 
+@pytest.mark.rule("P4")
 def test_p4_a_query_goes_on_where_its_checkpoint_is(
     streaming: Streaming, producer: QueueClient, queue_name: str
 ) -> None:
@@ -102,6 +104,7 @@ def test_p4_a_query_goes_on_where_its_checkpoint_is(
     assert not batch_rows(streaming.run(f"$queue/{queue_name}"))
 
 
+@pytest.mark.rule("P4")
 def test_p4_new_queues_join_a_pattern_and_deleted_ones_leave(
     streaming: Streaming, producer: QueueClient, queue_name: str, lake_broker: BrokerProcess
 ) -> None:
@@ -153,6 +156,7 @@ def give(server: FakeFlight, after: int, upto: int, **fields: Any) -> None:
     server.rows["s-1", 0] = list(range(after + 1, upto + 1))
 
 
+@pytest.mark.rule("acceptance 18")
 def test_acceptance_18_what_was_lost_is_an_error_which_names_it_or_a_gap(
     faked: Streaming, server: FakeFlight
 ) -> None:
@@ -168,6 +172,7 @@ def test_acceptance_18_what_was_lost_is_an_error_which_names_it_or_a_gap(
     assert found == [*range(1, 6), *range(13, 21)]
 
 
+@pytest.mark.rule("acceptance 18")
 def test_acceptance_18_a_batch_read_names_what_was_lost(
     spark: SparkSession, server: FakeFlight
 ) -> None:

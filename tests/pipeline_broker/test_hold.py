@@ -83,6 +83,7 @@ DELETIONS = (
 )
 
 
+@pytest.mark.rule("acceptance 8")
 @pytest.mark.parametrize("delete", DELETIONS)
 def test_whatever_deletes_messages_the_archive_still_finds_them(delete) -> None:
     node = ArchiveNode()
@@ -218,6 +219,7 @@ def test_deleting_a_queue_ends_the_promise_and_says_what_is_lost() -> None:
 # Bounded
 
 
+@pytest.mark.rule("acceptance 8")
 def test_over_the_limit_publishes_are_refused_until_the_lake_has_more() -> None:
     node = ArchiveNode(hold_bytes_max=600_000)
     node.archived()
@@ -260,6 +262,7 @@ def test_what_was_accepted_before_is_not_refused() -> None:
     assert node.settle_all(peer) == ["later"]
 
 
+@pytest.mark.rule("P3", "acceptance 8")
 def test_with_drop_the_oldest_go_and_the_store_says_what_was_lost() -> None:
     node = ArchiveNode(hold_bytes_max=610_000, hold="drop")
     settled(node)
@@ -329,6 +332,7 @@ def test_a_mark_beyond_the_end_is_refused() -> None:
         node.tell(1, shard=1)
 
 
+@pytest.mark.rule("P9")
 def test_marks_of_another_lake_are_refused_unless_it_is_adopted() -> None:
     node = ArchiveNode()
     settled(node)

@@ -37,6 +37,7 @@ def stored(broker: BrokerProcess) -> list[bytes]:
         return [record.payload for _, value in values for record in decode_chunk(value)]
 
 
+@pytest.mark.rule("acceptance 8")
 @pytest.mark.timeout(180)
 def test_what_was_settled_before_a_kill_is_there_for_the_archive(
     fresh_broker: BrokerFactory,

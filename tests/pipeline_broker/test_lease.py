@@ -23,6 +23,7 @@ class LeaseNode(Node):
         return lease
 
 
+@pytest.mark.rule("P9a")
 def test_one_holder_at_a_time_until_its_time_is_over() -> None:
     node = LeaseNode()
     first = node.ask("a")
@@ -89,6 +90,7 @@ def test_a_restart_with_a_clock_which_jumped_frees_nothing_early() -> None:
     assert node.ask("b").epoch > lease.epoch
 
 
+@pytest.mark.rule("P9a")
 def test_epochs_rise_over_restarts_and_lakes() -> None:
     node = LeaseNode()
     epochs: list[int] = []
