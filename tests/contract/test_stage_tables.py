@@ -10,7 +10,13 @@ from queuelake.storage import queue_tables as t
 from queuelake.storage.api import Batch, Store
 from queuelake.storage.chunk import chunk_range, chunk_times, decode_chunk, encode_chunk
 from queuelake.storage.queue_records import QueueRecord, encode
-from queuelake.storage.stage_tables import open_stages, placed, stage_keys, stored_bytes
+from queuelake.storage.stage_tables import (
+    Pointer,
+    open_stages,
+    placed,
+    stage_keys,
+    stored_bytes,
+)
 from tests.contract.chunks import KIB, P, Q, everything, put, record, trim
 from tests.contract.staged import hidden, show, stage, staged_count
 
@@ -50,7 +56,7 @@ def test_a_pointer_says_when_its_records_came_and_what_they_take(store: Store) -
         value = view.get(api.CHUNKS, t.chunk_key(Q, P, 9)) or b""
     assert chunk_range(value) == (9, 9)
     assert chunk_times(value) == (5000, 5000)
-    assert stored_bytes(value) == len(chunk) > KIB
+    assert stored_bytes(t.chunk_key(Q, P, 9), value) == len(chunk) > KIB
 
 
 def test_a_life_begins_when_the_records_are_shown() -> None:
@@ -112,6 +118,27 @@ def test_a_deleted_queue_takes_its_staged_chunks_along(store: Store) -> None:
     assert staged_count(store) == 0
     with store.view() as view:
         assert t.doomed_queues(view) == []
+
+
+def test_a_message_whose_end_looks_like_a_pointer_is_none(store: Store) -> None:
+    """The last piece of a long message can be as long as a pointer, and its publisher chooses what
+    is in it: here, where the chunks of another queue are."""
+    two_chunks(store)
+    forged = Pointer(1, 3, 77, 0, 5000, 1 << 30).encode()
+    long = record(0, size=2 * t.PIECE_BYTES)
+    surplus = len(encode_chunk(1, [long])) - t.PIECE_BYTES - len(forged)
+    long.payload = long.payload[: -surplus - len(forged)] + forged
+    put(store, 1, [long], queue_id=Q + 1)
+    prefix = t.partition_key(Q + 1, P)
+    with store.view() as view:
+        rows = list(t.scan_prefix(view, api.CHUNKS, prefix))
+    assert [value == forged for _, value in rows] == [False, True]
+    assert sum([stored_bytes(*row) for row in rows]) == t.PIECE_BYTES + len(forged)
+    batch = Batch()
+    batch.drop_queue(Q + 1)
+    batch.sweep(100)
+    store.commit(batch)
+    assert [one.seq for one in everything(store)] == [1, 2, 3, 4, 5]
 
 
 def test_the_rows_of_a_stage_which_came_to_nothing_are_found_a_few_at_a_time(store: Store) -> None:

@@ -21,7 +21,7 @@ from queuelake.storage.queue_tables import (
     queue_key,
     read_piece,
 )
-from queuelake.storage.stage_tables import free_staged, is_pointer, read_pointer
+from queuelake.storage.stage_tables import free_staged, is_first_piece, is_pointer, read_pointer
 
 
 def delete_chunks(transaction: WriteTransaction, prefixes: set[bytes]) -> None:
@@ -40,7 +40,7 @@ def delete_chunks(transaction: WriteTransaction, prefixes: set[bytes]) -> None:
 def _free_pointed(transaction: WriteTransaction, key: bytes) -> int:
     """Delete what a row of CHUNKS points to, if it does; returns how many rows it were."""
     value = transaction.get(CHUNKS, key)
-    if value is None or not is_pointer(value):
+    if value is None or not is_pointer(value) or not is_first_piece(key):
         return 0
     return free_staged(transaction, read_pointer(value))
 

@@ -61,8 +61,13 @@ class Pointer:
 
 
 def is_pointer(value: bytes) -> bool:
-    """Whether a value of CHUNKS is one; it is no chunk then."""
+    """Whether the first piece of a chunk in CHUNKS is one; it is no chunk then."""
     return len(value) == POINTER_BYTES
+
+
+def is_first_piece(key: bytes) -> bool:
+    """Of a row of CHUNKS. The last piece of a long chunk may be just as long as a pointer."""
+    return key.endswith(b"\0\0")
 
 
 def read_pointer(value: bytes) -> Pointer:
@@ -70,9 +75,10 @@ def read_pointer(value: bytes) -> Pointer:
     return Pointer(first, count, stage, number, ts_ms, size)
 
 
-def stored_bytes(value: bytes) -> int:
-    """What a value of CHUNKS takes, with what it points to."""
-    return read_pointer(value).size if is_pointer(value) else len(value)
+def stored_bytes(key: bytes, value: bytes) -> int:
+    """What a row of CHUNKS takes, with what it points to."""
+    points = is_pointer(value) and is_first_piece(key)
+    return read_pointer(value).size if points else len(value)
 
 
 def stage_key(stage: int) -> bytes:

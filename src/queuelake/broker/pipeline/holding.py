@@ -198,7 +198,7 @@ class Holding:
                         break
                     found.append((last, 0, _time_of(value)))
                 last, size, ts_ms = found[-1]
-                found[-1] = (last, size + stored_bytes(value), ts_ms)
+                found[-1] = (last, size + stored_bytes(key, value), ts_ms)
         for last, size, ts_ms in found:
             self._grown(shard.add(last, size, ts_ms))
         if len(found) < CHUNKS_PER_SLICE:

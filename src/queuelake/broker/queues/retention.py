@@ -199,7 +199,7 @@ class Retention:
                     self._bytes -= forgotten * oldest.bytes_each
                 counted.first, counted.last = chunk_range(value)
                 counted.size = 0
-            size = stored_bytes(value)
+            size = stored_bytes(key, value)
             counted.size += size
             self._bytes += size
         return chunks
@@ -212,4 +212,4 @@ def _second_ms(heads: list[tuple[int, int]]) -> int:
 
 def _chunk_bytes(view: ReadTransaction, queue_id: int, number: int, first: int) -> int:
     prefix = t.chunk_key(queue_id, number, first)[: t.CHUNK_PREFIX]
-    return sum([stored_bytes(value) for _, value in t.scan_prefix(view, api.CHUNKS, prefix)])
+    return sum([stored_bytes(key, value) for key, value in t.scan_prefix(view, api.CHUNKS, prefix)])
