@@ -7,16 +7,17 @@ The pipeline is in examples/pipeline/declarative/; run this in the folder above 
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pyspark
+from pyarrow import parquet
 
 from queuelake.apikey import read_api_key
 from queuelake.client.blocking import Client
 from queuelake.pipeline.java import find_java_home
-from queuelake.pipeline.session import build_session
 
 port = int(sys.argv[1]) if len(sys.argv) > 1 else 1883
 data_dir = Path(sys.argv[2] if len(sys.argv) > 2 else "data")
@@ -28,30 +29,25 @@ with Client("127.0.0.1", port) as client:
         readings.publish(json.dumps({"vin": vin, "celsius": celsius}), key=vin)
     print("3 readings published")
 
-# A project keeps its tables and its progress where its storage is: a folder beside the broker.
+# A project keeps its tables and its progress in a folder, this one beside the data of the broker.
 project = (data_dir / "declarative").resolve()
-project.mkdir(parents=True, exist_ok=True)
-example = Path("examples/pipeline/declarative").resolve()
-spec = (example / "spark-pipeline.yml").read_text()
-spec = spec.replace("transformations/**", f"{example}/transformations/**")
-(project / "spark-pipeline.yml").write_text(f"{spec}storage: {(project / 'storage').as_uri()}\n")
+shutil.copytree("examples/pipeline/declarative", project, dirs_exist_ok=True)
+with (project / "spark-pipeline.yml").open("a") as spec:
+    spec.write(f"storage: {(project / 'storage').as_uri()}\n")
 
 environment = os.environ | {
     "JAVA_HOME": str(find_java_home(os.environ)),
     "PYSPARK_PYTHON": sys.executable,
     "SPARK_HOME": pyspark.__path__[0],
+    "SPARK_LOCAL_IP": "127.0.0.1",
     "QUEUELAKE_FLIGHT_URI": flight,
     "QUEUELAKE_TOKEN": read_api_key(data_dir),
 }
-subprocess.run(
-    [f"{pyspark.__path__[0]}/bin/spark-pipelines", "run"],
-    cwd=project,
-    env=environment,
-    check=True,
-)
+# A catalog which the next run finds again: each run takes what is new in the queue.
+conf = ["--conf", "spark.sql.catalogImplementation=hive"]
+command = [f"{pyspark.__path__[0]}/bin/spark-pipelines", "run", *conf]
+subprocess.run(command, cwd=project, env=environment, check=True)
 
-spark = build_session("declared")
-tables = spark.read.parquet(str(project / "spark-warehouse" / "hottest"))
-for row in tables.orderBy("vin").collect():
-    print(f"{row.vin}: {row.celsius} C at most")
-spark.stop()
+hottest = parquet.read_table(project / "spark-warehouse" / "hottest")
+for row in hottest.sort_by("vin").to_pylist():
+    print(f"{row['vin']}: {row['celsius']} C at most")

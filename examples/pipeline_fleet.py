@@ -1,10 +1,10 @@
 """From zero to a chart: a fleet's telemetry as a queue, as a table, and as a report.
 
 A notebook as a script: run it as a whole, or cell by cell in an editor which knows `# %%`. It
-starts a broker of its own in a folder of its own. It takes two minutes, one of which is waiting for
-the first minute of statistics.
+starts a broker of its own in a folder of its own. At once, or spread over some minutes, which makes
+longer charts:
 
-    python examples/pipeline_fleet.py [FOLDER]
+    python examples/pipeline_fleet.py [FOLDER [MINUTES]]
 """
 
 # %% A broker, with everything in one folder
@@ -21,45 +21,59 @@ from queuelake.pipeline.lake.lake import Lake
 from queuelake.pipeline.session import build_session
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "fleet-example")
+minutes = float(sys.argv[2]) if len(sys.argv) > 2 else 0
 data_dir = folder / "data"
 queuelake = [sys.executable, "-m", "queuelake.cli.main"]
-services = ("listeners.mqtt", "listeners.ws", "http", "flight")
-free_ports = [f"--set={name}.port=0" for name in services]
-broker = subprocess.Popen(
-    [*queuelake, "serve", "--data-dir", str(data_dir), *free_ports],
-    stdout=subprocess.PIPE,
-    text=True,
-)
-ready = broker.stdout.readline()
-port = next(urlsplit(url).port for url in ready.split() if url.startswith("mqtt://"))
-print(ready.strip())
 
-# %% A fleet of 20 vehicles publishes, a worker consumes
+
+def start_broker() -> tuple[subprocess.Popen[str], int]:
+    """The broker, and where it listens for MQTT."""
+    services = ("listeners.mqtt", "listeners.ws", "http", "flight")
+    free_ports = [f"--set={name}.port=0" for name in services]
+    command = [*queuelake, "serve", "--data-dir", str(data_dir), *free_ports]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    ready = process.stdout.readline()
+    print(ready.strip())
+    return process, next(urlsplit(u).port for u in ready.split() if u.startswith("mqtt://"))
+
+
+broker, port = start_broker()
+
+# %% 20 vehicles publish 25 readings each; a worker takes them, but for a break in the middle
+VEHICLES, ROUNDS, BREAK = 20, 25, range(10, 15)
 dice = random.Random(1)
 with Client("127.0.0.1", port) as client:
     telemetry = client.queue("telemetry")
-    for minute in range(25):
-        for vehicle in range(20):
-            reading = {
-                "vin": f"VIN{vehicle:02}",
-                "minute": minute,
-                "celsius": round(dice.gauss(70 + vehicle, 6), 1),
-            }
+    telemetry.configure({"archive": True})  # deletes nothing which the lake does not have
+    waiting = 0
+    for number in range(ROUNDS):
+        for vehicle in range(VEHICLES):
+            reading = {"vin": f"VIN{vehicle:02}", "celsius": round(dice.gauss(70 + vehicle, 6), 1)}
             telemetry.publish(json.dumps(reading), key=reading["vin"])
-    for number, message in enumerate(telemetry.consume(group="dashboard"), 1):
-        if json.loads(message.payload)["celsius"] > 98:
-            message.reject("too hot to be true")
-        else:
-            message.ack()
-        if number == 500:
-            break
-print("500 readings published, each on disk when its PUBACK came, and worked off")
+        waiting += VEHICLES
+        if number not in BREAK:
+            for message in telemetry.consume(group="dashboard"):
+                if json.loads(message.payload)["celsius"] < 98:
+                    message.ack()
+                elif message.delivery_count == 1:
+                    message.nack()  # it comes again
+                    continue
+                else:
+                    message.reject("too hot to be true")
+                waiting -= 1
+                if not waiting:
+                    break
+        time.sleep(minutes * 60 / ROUNDS)
+print(f"{VEHICLES * ROUNDS} readings were published, each on disk when its PUBACK came")
 
-# %% Queues become tables. The statistics of a minute are there when it is over
-time.sleep(65 - time.time() % 60)
-subprocess.run(
-    [*queuelake, "pipeline", "archive", "--once", "--data-dir", str(data_dir)], check=True
-)
+# %% The broker starts again: nothing is lost, and the statistics of its last minute are there
+broker.terminate()
+broker.wait()
+broker, port = start_broker()
+
+# %% Queues become tables
+archive = ["pipeline", "archive", "--once", "--data-dir", str(data_dir)]
+subprocess.run([*queuelake, *archive], check=True)
 
 # %% SQL over the lake
 spark = build_session("fleet", conf={"spark.sql.shuffle.partitions": "2"})
@@ -78,13 +92,8 @@ spark.stop()
 
 # %% A page for the boss
 report = folder / "report.html"
-subprocess.run(
-    [
-        *(*queuelake, "pipeline", "report", "--data-dir", str(data_dir)),
-        *("--title", "Fleet telemetry", "--out", str(report)),
-    ],
-    check=True,
-)
+page = ["--title", "Fleet telemetry", "--out", str(report)]
+subprocess.run([*queuelake, "pipeline", "report", *page, "--data-dir", str(data_dir)], check=True)
 print(f"open {report.resolve().as_uri()}")
 
 # %% The end

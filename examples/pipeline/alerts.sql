@@ -3,7 +3,7 @@
 
 --! name = "alerts_sql"
 --! sources.readings = {queue = "$queue/example/readings", schema = "vin STRING, celsius DOUBLE"}
---! sources.fleet = {path = "examples/pipeline/fleet.csv"}
+--! sources.fleet = {path = "fleet.csv"}
 --! sink.queue = "$queue/example/alerts"
 
 CREATE TEMPORARY VIEW hot_readings AS

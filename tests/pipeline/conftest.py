@@ -10,10 +10,13 @@ import pytest
 
 from queuelake.apikey import read_api_key
 from tests.harness.broker import BrokerProcess
+from tests.pipeline.browser import browser_page
 from tests.queues.client import QueueClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["browser_page"]
 
 CORES = 2
 FAILURES_MAX = 2  # of one task, so that there is a second attempt as on a cluster

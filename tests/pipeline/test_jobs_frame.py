@@ -11,8 +11,8 @@ import pytest
 
 from queuelake.errors import BrokerDownError, RefusedError
 from queuelake.flight import JobAnswer, JobTold
+from queuelake.pipeline.failures import one_line
 from queuelake.pipeline.jobs import job as frame
-from queuelake.pipeline.jobs.failures import one_line
 from queuelake.pipeline.jobs.job import JobContext, Place, Summary, run_job
 from queuelake.pipeline.jobs.progress import JsonView, LineView, Progress, numbers
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +32,6 @@ BEGIN = datetime(2026, 11, 14, 22, 0, tzinfo=UTC)
 MINUTES = 200
 QUEUES = ["$queue/orders", "$queue/<b>bold</b>", "$q/plant/+/state"]
 REASONS = ["max_retries", "rejected", "timeout"]
-CHROMIUM = Path("/usr/bin/chromium")
 
 Rows = list[dict[str, Any]]
 
@@ -166,20 +163,6 @@ def test_a_time_without_rows_is_told(spark: SparkSession) -> None:
     nothing = spark.createDataFrame([], ddl(STATS))
     with pytest.raises(NotFoundError, match="no statistics"):
         count(nothing, spark.createDataFrame([], ddl(EVENTS)))
-
-
-@pytest.fixture(scope="module")
-def browser_page() -> Iterator[Page]:
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs {CHROMIUM}")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        # Chromium has no sandbox for root.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = play.chromium.launch(executable_path=str(CHROMIUM), args=arguments)
-        yield browser.new_page(viewport={"width": 1280, "height": 900})
-        browser.close()
 
 
 @pytest.mark.rule("acceptance 19")

@@ -53,7 +53,39 @@ def test_a_file_has_several_pipelines(tmp_path: Path) -> None:
     assert (alerts.name, alerts.mode, alerts.trigger) == ("alerts", "stream", "10 seconds")
     assert alerts.sources["readings"].queue == "$queue/telemetry"
     assert [step.name for step in alerts.steps] == ["hot", ""]
-    assert (copy.mode, copy.sink.path) == ("batch", "fleet.parquet")
+    assert (copy.mode, copy.sink.path) == ("batch", str(tmp_path / "fleet.parquet"))
+
+
+@pytest.mark.parametrize("name", ["p.toml", "p.sql"])
+def test_a_relative_path_is_relative_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    lines = [
+        'name = "places"',
+        'mode = "batch"',
+        'sources.near.path = "fleet.csv"',
+        'sources.above.path = "../fleet.csv"',
+        'sources.there.path = "/srv/fleet.csv"',
+        'sources.away.path = "s3a://bucket/fleet"',
+        'sources.queue.queue = "$queue/fleet"',
+        'sink.path = "out"',
+        'checkpoint = "progress"',
+    ]
+    if name.endswith(".sql"):
+        text = "\n".join(f"--! {line}" for line in lines) + "\nSELECT 1"
+    else:
+        text = "\n".join(["[[pipeline]]", *lines, 'steps = [{ sql = "SELECT 1" }]'])
+    written(tmp_path, text, name)
+    monkeypatch.chdir(tmp_path.parent)
+    [one] = read_pipelines(Path(tmp_path.name, name))
+    assert {source: it.path for source, it in one.sources.items()} == {
+        "near": str(tmp_path / "fleet.csv"),
+        "above": str(tmp_path / "../fleet.csv"),
+        "there": "/srv/fleet.csv",
+        "away": "s3a://bucket/fleet",
+        "queue": "",
+    }
+    assert (one.sink.path, one.checkpoint) == (str(tmp_path / "out"), str(tmp_path / "progress"))
 
 
 def test_sql_files_say_the_same_in_comments(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
-from queuelake.pipeline.jobs.failures import one_line
+from queuelake.pipeline.failures import one_line
 from tests.queues.client import QueueClient
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuelake.pipeline.jobs.failures import one_line
+from queuelake.pipeline.failures import one_line
 from queuelake.tables import MESSAGES
 from tests.harness.broker import BrokerProcess
 from tests.queues.client import QueueClient

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuelake.flight import Shard
-from queuelake.pipeline.jobs.failures import one_line
+from queuelake.pipeline.failures import one_line
 from tests.api.queue_rest import Rest
 from tests.harness.broker import BrokerProcess
 from tests.pipeline.flight_server import TOKEN, FakeFlight

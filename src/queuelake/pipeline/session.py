@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from queuelake.errors import QueuelakeError
+from queuelake.pipeline.failures import one_line
 from queuelake.pipeline.java import find_java_home
-from queuelake.pipeline.jobs.failures import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +107,7 @@ def _classic(settings: dict[str, str]) -> SparkSession:
             except PySparkException as error:
                 raise SparkError(_start_failure(log_path, one_line(error))) from None
             except Exception as error:  # py4j's own, when Spark refuses a master or a setting
-                raise SparkError(f"Spark did not start: {one_line(error)}") from None
+                raise SparkError(f"Spark did not start: {one_line(error) or error}") from None
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -125,7 +125,7 @@ def _connect(app: str, remote: str, conf: dict[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except ImportError as error:
-        raise SparkError(f"Spark Connect needs more: {one_line(error)}") from None
+        raise SparkError(f"Spark Connect needs more: {one_line(error) or error}") from None
 
 
 def _hush() -> None:

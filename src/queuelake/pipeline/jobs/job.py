@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from queuelake.errors import QueuelakeError, RefusedError
 from queuelake.flight import JOB_CHARACTERS_MAX, JobAnswer, JobTold
-from queuelake.pipeline.jobs.failures import one_line
+from queuelake.pipeline.failures import one_line
 from queuelake.pipeline.jobs.progress import Outcome, Progress, View
 
 if TYPE_CHECKING:

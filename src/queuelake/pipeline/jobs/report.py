@@ -34,6 +34,8 @@ SUMS = """
     sum(nacked) + sum(timed_out) AS retried, sum(dead_lettered) AS dead_lettered,
     sum(expired) AS expired, sum(dropped) AS dropped
 """
+# A minute in which the broker started again has two rows.
+LAST_DEPTH = "max_by(depth, struct(ts, seqno))"
 LATENCY = """
     percentile(latency_p50_ms, 0.5, delivered) FILTER (WHERE delivered > 0) AS latency_p50_ms,
     max(latency_p99_ms) AS latency_p99_ms
@@ -132,7 +134,7 @@ def point_minutes(span: timedelta) -> int:
 def _by(stats: DataFrame, columns: str, group: str) -> DataFrame:
     """Sums of each group; the depth is that of its last minute."""
     query = f"""
-        SELECT {columns}, {SUMS}, max_by(depth, ts) AS depth, max(depth) AS depth_max, {LATENCY}
+        SELECT {columns}, {SUMS}, {LAST_DEPTH} AS depth, max(depth) AS depth_max, {LATENCY}
         FROM {{stats}} GROUP BY {group}
     """
     return stats.sparkSession.sql(query, stats=stats)
@@ -155,7 +157,7 @@ def _totals(stats: DataFrame) -> Row:
     """Everything together; the depth is the sum of what each queue has now."""
     query = f"""
         SELECT '' AS queue, min(ts) AS ts, {SUMS}, {LATENCY},
-            (SELECT sum(last) FROM (SELECT max_by(depth, ts) AS last FROM {{stats}} GROUP BY queue))
+            (SELECT sum(last) FROM (SELECT {LAST_DEPTH} AS last FROM {{stats}} GROUP BY queue))
                 AS depth
         FROM {{stats}}
     """
@@ -195,7 +197,7 @@ def _depths(
     points = (
         stats.where(F.col("queue").isin(deepest))
         .groupBy("queue", F.date_trunc(unit, "ts").alias("at"))
-        .agg(F.max_by("depth", "ts").alias("depth"))
+        .agg(F.expr(LAST_DEPTH).alias("depth"))
         .orderBy("at")
         .collect()
     )

@@ -16,7 +16,8 @@
 
 In a `.sql` file the lines which begin with `--!` are the TOML of a pipeline, beginning with its
 name; the statements below it are its steps, named by `CREATE TEMPORARY VIEW name AS`, the last one
-a plain query. Every mistake is told, each with the file, the pipeline and the key.
+a plain query. Paths which are relative are so to the folder of the file. Every mistake is told,
+each with the file, the pipeline and the key.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ VIEW: Final = re.compile(
     r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?TEMP(?:ORARY)?\s+VIEW\s+`?(\w+)`?\s+AS\s+(.*)", re.I | re.S
 )
 TRIGGER: Final = re.compile(r"\d+ (?:milliseconds?|seconds?|minutes?|hours?)")
+SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # file:, s3a:, hdfs:
 AVAILABLE_NOW: Final = "available_now"
 
 
@@ -113,7 +115,7 @@ def read_pipelines(path: Path) -> list[Pipeline]:
         except msgspec.ValidationError as error:
             mistakes.append(f"{where}: {_words(error)}")
             continue
-        pipelines.append(one)
+        pipelines.append(_placed(one, path.parent))
         mistakes += [f"{where}: {mistake}" for mistake in _mistakes(one)]
     names = [one.name for one in pipelines]
     twice = {name for name in names if names.count(name) > 1}
@@ -121,6 +123,21 @@ def read_pipelines(path: Path) -> list[Pipeline]:
     if mistakes:
         raise ConfigError(sorted(mistakes))
     return pipelines
+
+
+def _placed(one: Pipeline, folder: Path) -> Pipeline:
+    """With the folder of the file before each relative path."""
+
+    def place(path: str) -> str:
+        return str(folder.resolve() / path) if path and not SCHEME.match(path) else path
+
+    replace = msgspec.structs.replace
+    return replace(
+        one,
+        sources={name: replace(it, path=place(it.path)) for name, it in one.sources.items()},
+        sink=replace(one.sink, path=place(one.sink.path)),
+        checkpoint=place(one.checkpoint),
+    )
 
 
 def _toml(path: Path, text: str) -> dict[str, object]:
