@@ -52,7 +52,7 @@ def chunks(store: MemoryStore, queue_id: int, number: int) -> list[tuple[int, in
     """First and last sequence, and bytes."""
     prefix = t.partition_key(queue_id, number)
     return [
-        (*chunk_range(value), stored_bytes(value))
+        (*chunk_range(value), stored_bytes(key, value))
         for key, value in store.tables[api.CHUNKS].items()
         if key.startswith(prefix)
     ]
