@@ -58,6 +58,32 @@ def test_many_events_are_split_into_values_of_limited_size(store: Store) -> None
     assert [one.seqno for one in read(store, 700, 2300)] == list(range(701, 2301))
 
 
+def test_the_same_step_of_many_messages_is_a_range_and_reads_like_one_by_one(store: Store) -> None:
+    came, later = Events(), Events()
+    came.add(e.NACKED, 1, 0, 1, "g")
+    came.add_range(e.ENQUEUED, 2, 3, 10, 2509)
+    later.add(e.NACKED, 3, 0, 2, "g")
+    later.add_range(e.DROPPED, 4, 3, 11, 1010, "purged")
+    later.add_range(e.DROPPED, 4, 3, 2000, 2001, "purged")
+    came.extend(later)
+    assert len(came.steps) == 4, "a million messages must not be a million rows in memory"
+    assert len(came) == 1 + 2500 + 1 + 1000 + 2
+    put(store, 5, came)
+    found = read(store, 4, 10_000)
+    assert [one.seqno for one in found] == list(range(5, 5 + len(came)))
+    expected = [("nacked", 1, 0, "g", "", 1)]
+    expected += [("enqueued", seq, 3, "", "", 2) for seq in range(10, 2510)]
+    expected += [("nacked", 2, 0, "g", "", 3)]
+    expected += [("dropped", seq, 3, "", "purged", 4) for seq in [*range(11, 1011), 2000, 2001]]
+    assert expected == [
+        (one.step, one.message_seqno, one.partition, one.group, one.reason, one.ts_ms)
+        for one in found
+    ]
+    with store.view() as view:
+        values = [value for _, value in view.scan(api.EVENTS, b"", b"\xff" * 17)]
+    assert max(map(len, values)) <= t.VALUE_BYTES_MAX
+
+
 def test_one_event_may_be_longer_than_a_value(store: Store) -> None:
     put(store, 1, some_events(2, consumer="c" * 60_000))
     assert [len(one.consumer) for one in read(store, 0, 2)] == [60_000, 60_000]

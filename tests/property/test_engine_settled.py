@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +55,9 @@ def test_what_is_not_settled_is_found_in_order(
     settled, model = built(steps)
     expected = [seq for seq in range(first, last + 1) if seq not in model]
     assert settled.unsettled(first, last) == expected
+    ranges = settled.unsettled_ranges(first, last)
+    assert [seq for low, high in ranges for seq in range(low, high + 1)] == expected
+    assert all([low > high + 1 for (_, high), (low, _) in pairwise(ranges)])
     following = first
     while following in model:
         following += 1

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from queuelake import names
 from queuelake.ecq_settings import EcqConfig
-from queuelake.engine.commands import Extend
-from queuelake.engine.events import ALL, ENQUEUED
+from queuelake.engine.commands import Extend, Purge
+from queuelake.engine.events import ALL, DROPPED, ENQUEUED
 from queuelake.engine.kinds.durable import DurableQueue
 from queuelake.engine.machine import Meta
 from queuelake.engine.policy.settings import Policy
+from queuelake.engine.state import PURGED
 from queuelake.storage import api
 from queuelake.storage import pipeline_tables as t
 from queuelake.storage.check import problems
@@ -164,6 +165,26 @@ def test_dropped_by_the_limit_and_by_a_purge() -> None:
         ("dropped", 2, "purged"),
         ("dropped", 3, "purged"),
     ]
+
+
+def test_a_purge_of_very_many_tells_of_them_in_ranges() -> None:
+    node = QueueNode()
+    queue = node.make("q", **ONE)
+    peer = worker(node, queue)
+    node.publish(queue, "settled")
+    tell(node, peer, queue, "ack", take(peer))
+    node.publish(queue, "in hand")
+    take(peer)
+    host = node.host(queue)
+    now_ms = node.broker.clock.now_ms()
+    machine = host.machine
+    machine.apply(host.meta(now_ms), Extend([3000], 1, 3000))
+    (lane,) = machine.groups["g"].lanes
+    lane.settled.add(1500)
+    machine.apply(host.meta(now_ms), Purge())
+    assert machine.events.steps == [], "one by one they would take seconds"
+    ranges = [(one.step, one.first, one.last, one.reason) for one in machine.events.ranges]
+    assert ranges == [(DROPPED, 3, 1499, PURGED), (DROPPED, 1501, 3002, PURGED)]
 
 
 def test_an_event_is_gone_with_the_commit_it_belongs_to() -> None:

@@ -43,8 +43,7 @@ def extend(state: QueueState, command: c.Extend) -> None:
     for number, added in enumerate(command.counts):
         last = state.partitions[number].last
         if state.policy.events == e.ALL:
-            for seq in range(last + 1, last + added + 1):
-                state.events.add(e.ENQUEUED, state.now_ms, number, seq)
+            state.events.add_range(e.ENQUEUED, state.now_ms, number, last + 1, last + added)
         state.partitions[number].last = last + added
         count += added
     state.counters.enqueued += count

@@ -185,8 +185,8 @@ def truncate(state: QueueState, command: c.Truncate) -> None:
         return
     before = group.unsettled
     if state.policy.events:
-        for seq in lane.settled.unsettled(lane.settled.upto + 1, upto):
-            state.events.add(e.EXPIRED, state.now_ms, 0, seq)
+        for first, last in lane.settled.unsettled_ranges(lane.settled.upto + 1, upto):
+            state.events.add_range(e.EXPIRED, state.now_ms, 0, first, last)
     lane.returns = [entry for entry in lane.returns if entry.seq > upto]
     lane.waiting = [item for item in lane.waiting if item[1] > upto]
     heapq.heapify(lane.waiting)

@@ -125,6 +125,29 @@ class Settled:
                 break
         return seq
 
+    def next_settled(self, seq: int, last: int) -> int:
+        """The first sequence from `seq` to `last` which is settled; without one, behind `last`."""
+        if seq <= self.upto:
+            return seq
+        if not self.blocks:
+            return last + 1
+        while seq <= last:
+            bits = self.blocks.get(seq // BLOCK, 0) >> seq % BLOCK
+            if bits:
+                return min(last + 1, seq + (bits & -bits).bit_length() - 1)
+            seq = (seq // BLOCK + 1) * BLOCK
+        return last + 1
+
+    def unsettled_ranges(self, first: int, last: int) -> list[tuple[int, int]]:
+        """As `unsettled`: first and last of those which follow each other."""
+        found: list[tuple[int, int]] = []
+        start = self.next_unsettled(first)
+        while start <= last:
+            stop = self.next_settled(start, last)
+            found.append((start, stop - 1))
+            start = self.next_unsettled(stop)
+        return found
+
     def shared_with(self, other: Settled) -> Settled:
         """What is settled in both, none of it in the store yet."""
         low, high = (self, other) if self.upto <= other.upto else (other, self)

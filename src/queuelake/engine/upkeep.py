@@ -15,6 +15,7 @@ from queuelake.engine.message import Entry
 from queuelake.engine.partition import Partition
 from queuelake.engine.policy import retry
 from queuelake.engine.policy.settings import NONE, Policy
+from queuelake.engine.settled import Settled
 from queuelake.engine.settling import come_back, expire
 from queuelake.engine.state import NOT_FOUND, PURGED, QueueState
 
@@ -90,7 +91,7 @@ def purge(state: QueueState) -> None:
     state.purged = 0
     for partition in state.partitions:
         before = state.stored(partition)
-        needed = _needed(state, partition, partition.last) if state.policy.events else []
+        unneeded = _unneeded(state, partition) if state.policy.events else None
         for group in state.groups.values():
             _purge_lane(state, group, group.lanes[partition.number], partition.last)
         if not state.groups:
@@ -102,14 +103,35 @@ def purge(state: QueueState) -> None:
             partition.gone.raise_to(lowest)
         state.release(partition)
         state.purged += before - state.stored(partition)
-        for seq in needed:
-            if state.is_deleted(partition, seq):
-                now_ms, number = state.now_ms, partition.number
-                state.events.add(e.DROPPED, now_ms, number, seq, reason=PURGED)
+        if unneeded is not None:
+            _note_purged(state, partition, unneeded)
     state.counters.purged += state.purged
     state.purged += state.delayed
     state.delayed = 0
     state.loose = 0
+
+
+def _unneeded(state: QueueState, partition: Partition) -> Settled:
+    """What every group has settled; without a group, what is gone."""
+    if not state.groups:
+        return partition.gone.copy()
+    lanes = [group.lanes[partition.number] for group in state.groups.values()]
+    common = lanes[0].settled.copy()
+    for lane in lanes[1:]:
+        common = common.shared_with(lane.settled)
+    return common
+
+
+def _note_purged(state: QueueState, partition: Partition, unneeded: Settled) -> None:
+    """Of what was needed, all that is deleted now: ranges, for it may be millions."""
+    deleted = state.deleted(partition)
+    for first, last in unneeded.unsettled_ranges(1, partition.last):
+        while first <= last:
+            end = min(last, deleted.next_unsettled(first) - 1)
+            if end >= first:
+                now_ms, number = state.now_ms, partition.number
+                state.events.add_range(e.DROPPED, now_ms, number, first, end, PURGED)
+            first = deleted.next_settled(max(first, end + 1), last)
 
 
 def _purge_lane(state: QueueState, group: Group, lane: Lane, last: int) -> None:

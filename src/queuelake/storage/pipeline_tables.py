@@ -24,7 +24,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, final
 
-from queuelake.engine.events import Events
+from queuelake.engine.events import EventRange, Events
 from queuelake.errors import StorageError
 from queuelake.storage import api, queue_records
 from queuelake.storage.api import SEQUENCE_MAX, Batch, ReadTransaction
@@ -62,22 +62,62 @@ def put_events(batch: Batch, queue_id: int, first: int, events: Events) -> int:
     """Number the events from `first` on; returns how many bytes that takes."""
     size = 0
     start = 0
-    while start < len(events):
-        value, stop = _encode(first + start, events, start)
-        batch.put(api.EVENTS, record_key(queue_id, first + start), value)
+    values: list[tuple[int, bytes]] = []
+    for one in events.ranges:
+        first = _encode_all(values, first, events, start, one.at)
+        start = one.at
+        first = _encode_range(values, first, one)
+    _encode_all(values, first, events, start, len(events.steps))
+    for seq, value in values:
+        batch.put(api.EVENTS, record_key(queue_id, seq), value)
         size += KEY_BYTES + len(value)
-        start = stop
     return size
 
 
-def _encode(first: int, events: Events, start: int) -> tuple[bytes, int]:
+def _encode_range(values: list[tuple[int, bytes]], first: int, events: EventRange) -> int:
+    """As values of the form which `_encode` gives them; returns the sequence behind them."""
+    texts = [b"", events.reason.encode()] if events.reason else [b""]
+    end = sum(map(len, texts))
+    ends = struct.pack("<I", 0) * (len(texts) - 1) + struct.pack("<I", end)
+    for low in range(events.first, events.last + 1, EVENTS_MAX):
+        count = min(EVENTS_MAX, events.last + 1 - low)
+        parts = [
+            _HEAD.pack(first, count, len(texts), end),
+            struct.pack("<q", events.time_ms) * count,
+            struct.pack(f"<{count}Q", *range(low, low + count)),
+            bytes(4 * count),
+            struct.pack("<H", events.partition) * count,
+            bytes(4 * count),
+            struct.pack("<H", len(texts) - 1) * count,
+            bytes([events.step]) * count,
+            ends,
+            *texts,
+        ]
+        values.append((first, b"".join(parts)))
+        first += count
+    return first
+
+
+def _encode_all(
+    values: list[tuple[int, bytes]], first: int, events: Events, start: int, end: int
+) -> int:
+    """Those from `start` to before `end`; returns the sequence behind them."""
+    while start < end:
+        value, stop = _encode(first, events, start, end)
+        values.append((first, value))
+        first += stop - start
+        start = stop
+    return first
+
+
+def _encode(first: int, events: Events, start: int, end: int) -> tuple[bytes, int]:
     """As many events from `start` on as fit into one value, and where the next one begins."""
     codes: dict[str, int] = {}
     texts: list[bytes] = []
     columns: list[list[int]] = [[], [], []]
     size = HEAD_BYTES
     stop = start
-    while stop < len(events) and stop - start < EVENTS_MAX:
+    while stop < end and stop - start < EVENTS_MAX:
         added = EVENT_BYTES
         row = (events.groups[stop], events.consumers[stop], events.reasons[stop])
         for text in row:
@@ -95,12 +135,12 @@ def _encode(first: int, events: Events, start: int) -> tuple[bytes, int]:
         stop += 1
     count = stop - start
     ends: list[int] = []
-    end = 0
+    text_end = 0
     for encoded in texts:
-        end += len(encoded)
-        ends.append(end)
+        text_end += len(encoded)
+        ends.append(text_end)
     parts = [
-        _HEAD.pack(first, count, len(texts), end),
+        _HEAD.pack(first, count, len(texts), text_end),
         struct.pack(f"<{count}q", *events.times_ms[start:stop]),
         struct.pack(f"<{count}Q", *events.seqs[start:stop]),
         struct.pack(f"<{count}I", *events.attempts[start:stop]),
