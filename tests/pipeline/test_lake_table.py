@@ -139,6 +139,20 @@ def test_p9_commits_of_different_sources_do_not_hinder_each_other(
 
 
 @pytest.mark.rule("P9a")
+def test_p9a_who_lost_the_lease_adds_no_column(
+    table: LakeTable, lease: HeldLease, leases: LeasesInMemory
+) -> None:
+    new = HeldLease(leases, lease.lake, "other")
+    another(table).fence(new)
+    with pytest.raises(LeaseLostError, match="lease 2 came after ours, 1"):
+        table.extend(pa.field("value", pa.struct([("a", pa.int64())])), lease)
+    assert "value" not in another(table).schema().names
+    another(table).fence(new)
+    assert another(table).applied("lease") == 2, "epochs never go down"
+    new.release()
+
+
+@pytest.mark.rule("P9a")
 def test_p9a_a_holder_whose_lease_is_over_commits_nothing(
     table: LakeTable, leases: LeasesInMemory, tmp_path: Path
 ) -> None:

@@ -110,6 +110,8 @@ class LakeTable:
     def extend(self, field: pa.Field, lease: HeldLease) -> None:
         """Add a column, or fields to a column which is a struct."""
         lease.check()
+        self.refresh()
+        self._check(Change(), lease)
         fields = Schema.from_arrow(pa.schema([field])).fields
         self._delta.alter.add_columns(fields, commit_properties=self._properties({}, lease))
         self.refresh()
