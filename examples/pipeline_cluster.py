@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyspark
@@ -24,24 +25,22 @@ home = pyspark.__path__[0]
 environment = os.environ | {
     "JAVA_HOME": str(find_java_home(os.environ)),
     "SPARK_HOME": home,
-    "PYSPARK_PYTHON": sys.executable,
+    "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_WORKER_DIR": str((data_dir / "spark-work").resolve()),
+    "PYSPARK_PYTHON": sys.executable,
 }
+cluster: list[subprocess.Popen[str]] = []
 
 
-def start(role: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-    """A part of the cluster, and its address when it has one."""
-    process = subprocess.Popen(
-        [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{role}", *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    assert process.stderr is not None
+def start(role: str, *arguments: str, until: str) -> str:
+    """Start a part of the cluster, and wait for words in its log."""
+    command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{role}", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    cluster.append(process)
     for line in process.stderr:
-        found = re.search(r"(?:Starting Spark master at|Successfully registered with) (\S+)", line)
-        if found:
-            return process, found[1]
+        if found := re.search(rf"{until} (\S+)", line):
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # its log goes on
+            return found[1]
     raise SystemExit(f"{role} did not start")
 
 
@@ -51,31 +50,28 @@ with Client("127.0.0.1", port) as client:
         numbers.publish(str(number), key=f"k{number % 10}")
 print("100 numbers published")
 
-local = ("--host", "127.0.0.1", "--webui-port", "0")
-master, address = start("master.Master", *local, "--port", "0")
-size = ("--cores", "1", "--memory", "1g")
-workers = [start("worker.Worker", *local, *size, address)[0] for _ in range(2)]
-print(f"a cluster of {len(workers)} workers at {address}")
-
-broker = {"uri": flight, "token": read_api_key(data_dir)}
-conf = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.executor.memory": "512m",
-    "spark.sql.shuffle.partitions": "2",
-}
 try:
-    spark = build_session("cluster example", address, conf=conf)
-    numbers = (
-        spark.read.format("queuelake").options(**broker, queue="$queue/example/numbers").load()
-    )
-    sums = numbers.groupBy("key").agg({"payload": "count"}).toDF("key", "messages")
-    result = sums.selectExpr("key", "string(messages) AS payload")
-    result.write.format("queuelake").options(**broker, queue="$queue/example/counts").mode(
-        "append"
-    ).save()
+    here = ("--host", "127.0.0.1", "--webui-port", "0")
+    size = ("--cores", "1", "--memory", "1g")
+    master = start("master.Master", *here, "--port", "0", until="Starting Spark master at")
+    for _ in range(2):
+        start("worker.Worker", *here, *size, master, until="Successfully registered with master")
+    print(f"a cluster of 2 workers at {master}")
+
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    spark = build_session("cluster example", master, conf=conf)
+    broker = {"uri": flight, "token": read_api_key(data_dir)}
+    rows = spark.read.format("queuelake").options(**broker, queue="$queue/example/numbers").load()
+    counts = rows.groupBy("key").count().selectExpr("key", "string(count) AS payload")
+    target = counts.write.format("queuelake").options(**broker, queue="$queue/example/counts")
+    target.mode("append").save()
     spark.stop()
 finally:
-    for process in (*workers, master):
+    for process in reversed(cluster):
         process.terminate()
         process.wait()
 

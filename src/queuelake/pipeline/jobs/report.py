@@ -38,7 +38,7 @@ SUMS = """
 LAST_DEPTH = "max_by(depth, struct(ts, seqno))"
 LATENCY = """
     percentile(latency_p50_ms, 0.5, delivered) FILTER (WHERE delivered > 0) AS latency_p50_ms,
-    max(latency_p99_ms) AS latency_p99_ms
+    max(latency_p99_ms) FILTER (WHERE delivered > 0) AS latency_p99_ms
 """
 
 

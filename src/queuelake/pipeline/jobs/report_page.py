@@ -48,9 +48,10 @@ def page(figures: Figures, title: str, made: datetime) -> str:
 {_queues(figures)}
 {_dead_letters(figures)}
 {_hours(figures)}
-<footer>Made {made:%Y-%m-%d %H:%M} UTC by queuelake. All times are UTC. Retries are deliveries which
-were nacked or timed out. Latency is from publish to delivery; a p50 is the median of its minutes,
-weighted by deliveries, a p99 that of the worst minute.</footer>
+<footer>Made {made:%Y-%m-%d %H:%M} UTC by queuelake. All times are UTC. Figures above are sums over
+all queues: a dead letter comes in a second time, to its dead-letter queue. Retries are deliveries
+which were nacked or timed out. Latency is from publish to delivery; a p50 is the median of its
+minutes, weighted by deliveries, a p99 that of the worst minute.</footer>
 </main>
 </body>
 </html>
