@@ -229,3 +229,37 @@ def test_memory_does_not_grow_with_the_backlog(
             peak = max(peak, anonymous_bytes(pid))
     assert peak < warm + 100_000_000
     assert peak < 300_000_000
+
+
+@pytest.mark.rule("P5")
+def test_a_slow_reader_makes_neither_the_store_nor_the_broker_grow(
+    fresh_broker: BrokerFactory, connect: Connect
+) -> None:
+    broker = fresh_broker(FLIGHT)
+    client = connect(of=broker)
+    for queue in ("read", "busy"):
+        assert client.configure(queue, partitions=1) == SUCCESS
+    assert client.subscribe("busy", group="g") < 0x80
+    for _ in range(40):
+        assert client.publish("read", bytes(1_000_000)) == SUCCESS
+
+    def work(messages: int) -> None:
+        for _ in range(messages):
+            assert client.publish("busy", bytes(1_000_000)) == SUCCESS
+            client.receive_and_ack(1)
+
+    work(30)  # as much as lies between two deletions
+    with Flight(broker) as flight:
+        (shard,) = flight.shards("read")
+        stream = flight.stream(contract.Range("messages", shard.queue_id, 0, 0, shard.upto))
+        rows = stream.read_chunk().data.num_rows
+        before = store_bytes(broker), anonymous_bytes(broker.pid)
+        work(120)
+        assert store_bytes(broker) < before[0] + 60_000_000
+        assert anonymous_bytes(broker.pid) < before[1] + 60_000_000
+        assert rows + stream.read_all().num_rows == 40
+
+
+def store_bytes(broker: BrokerProcess) -> int:
+    """What the store takes of the disk."""
+    return sum(path.stat().st_blocks for path in broker.data_dir.rglob("*.mdb")) * 512

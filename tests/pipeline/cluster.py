@@ -41,13 +41,11 @@ class Cluster:
         self.url = ""
 
     def __enter__(self) -> Self:
-        log = self._start("master", MASTER, "--host", "127.0.0.1", "--port", "0")
-        port = self._wait(log, r"Starting Spark master at \S+:(\d+)")
-        self.url = f"spark://127.0.0.1:{port}"
-        options = ("--host", "127.0.0.1", "--cores", "1", "--memory", "512m", self.url)
-        logs = [self._start(f"worker-{n}", WORKER, *options) for n in range(WORKERS)]
-        for log in logs:
-            self._wait(log, r"Successfully registered with master (.*)")
+        try:
+            self._start_all()
+        except BaseException:
+            self._stop_all()
+            raise
         return self
 
     def __exit__(
@@ -56,6 +54,18 @@ class Cluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._stop_all()
+
+    def _start_all(self) -> None:
+        log = self._start("master", MASTER, "--host", "127.0.0.1", "--port", "0")
+        port = self._wait(log, r"Starting Spark master at \S+:(\d+)")
+        self.url = f"spark://127.0.0.1:{port}"
+        options = ("--host", "127.0.0.1", "--cores", "1", "--memory", "512m", self.url)
+        logs = [self._start(f"worker-{n}", WORKER, *options) for n in range(WORKERS)]
+        for log in logs:
+            self._wait(log, r"Successfully registered with master (.*)")
+
+    def _stop_all(self) -> None:
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:

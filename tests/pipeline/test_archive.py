@@ -200,7 +200,7 @@ def dies_at(place: str, lake: LakeUnderTest, job: str = "archive", rows_max: int
         DRIVER,
         job,
         lake.place.url,
-        TOKEN,
+        lake.place.token,
         str(lake.path),
         str(rows_max),
     ]
@@ -215,29 +215,3 @@ def dies_at(place: str, lake: LakeUnderTest, job: str = "archive", rows_max: int
             check=False,
         )
     assert ended.returncode == -signal.SIGKILL, errors.read_text()[-2000:]
-
-
-@pytest.mark.rule("acceptance 4")
-def test_acceptance_4_a_driver_killed_at_any_step_leaves_an_exact_table(
-    lake: LakeUnderTest, broker: BrokerInMemory
-) -> None:
-    fill(broker, "$queue/plain", 40)
-    broker.put("$queue/json", b"{}", schema=JSON)
-    for number in range(40):
-        broker.put("$queue/json", b'{"a": %d}' % number if number % 4 else b"no")
-    left: set[str] = set()
-    for place in ("before_write", "before_commit", "between", "before_mark"):
-        dies_at(f"archive:messages:{place}", lake)
-        left |= lake.data_files("messages")
-        broker.take_lease(lake.lake.uri)  # it ends by itself, in time
-        fill(broker, "$queue/plain", 3)
-    lake.archive()
-    assert lake.places() == [
-        *(("$queue/json", 1 + n) for n in range(41) if n == 0 or (n - 1) % 4),
-        *(("$queue/plain", seqno) for seqno in range(1, 53)),
-    ]
-    assert lake.places("quarantine") == [("$queue/json", n + 2) for n in range(0, 40, 4)]
-    assert broker.marks["messages", "ab12-$queue/plain", 0] == 52
-    committed = {file.path for file in lake.lake.table(definitions.MESSAGES).files()}
-    assert lake.data_files("messages") == committed, "leftovers of failed batches are removed"
-    assert left - committed, "and there were some"

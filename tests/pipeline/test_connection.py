@@ -51,8 +51,8 @@ def test_shards_come_in_several_results(server: FakeFlight, connection: Connecti
     assert connection.shards("messages", "*") == server.shards
 
 
-@pytest.mark.rule("P2")
-def test_p2_a_range_gives_its_rows_without_columns_nobody_asked_for(
+@pytest.mark.rule("P3")
+def test_p3_a_range_gives_its_rows_without_columns_nobody_asked_for(
     server: FakeFlight, connection: Connection
 ) -> None:
     server.rows["s-1", 0] = list(range(1, 51))

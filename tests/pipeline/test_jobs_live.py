@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from queuelake.apikey import read_api_key
 from queuelake.client.blocking import Client
@@ -131,6 +132,10 @@ def test_p12_ctrl_c_ends_a_job_cleanly_and_the_next_run_continues(plant: Plant) 
     assert "Traceback" not in (process.stderr.read() if process.stderr else "")
     options = replay.Options("$queue/stops", "$queue/stopped")
     assert replay.run(plant.context("replay", "j2"), options).detail == {"rows": 40}
+    jobs = DeltaTable(plant.lake / "jobs").to_pyarrow_table().to_pylist()
+    assert [(job["kind"], job["state"]) for job in jobs if job["id"] == "j2"] == [
+        ("replay", "cancelled")
+    ]
 
 
 @pytest.mark.rule("acceptance 12")

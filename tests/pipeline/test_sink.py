@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,10 @@ import pytest
 from pyspark import TaskContext
 
 from queuelake.pipeline.failures import one_line
-from tests.queues.client import QueueClient
+from tests.conftest import BrokerFactory
+from tests.crash.ports import free_port
+from tests.pipeline.conftest import options_of
+from tests.queues.client import QueueClient, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,6 +91,22 @@ def test_p6_rows_become_messages_with_every_column(queue: Queue, producer: Queue
     assert delivery.properties["colour"] == "red"
 
 
+@pytest.mark.rule("P6")
+def test_p6_delayed_rows_are_delivered_later(
+    queue: Queue, producer: QueueClient, queue_name: str
+) -> None:
+    producer.subscribe(queue_name, group="g")
+    queue.append(
+        queue.spark.sql(
+            """select col1 payload, col2 delay_ms
+               from values ('now', 0), ('soon', 500), ('in an hour', 3600000)"""
+        )
+    )
+    assert producer.receive().payload == "now"
+    assert producer.receive_pinging().payload == "soon"
+    producer.expect_silence()
+
+
 @pytest.mark.rule("P7")
 def test_p7_writes_without_a_job_are_batches_of_their_own(queue: Queue) -> None:
     queue.append(numbers(queue.spark, 0, 5))
@@ -154,6 +175,37 @@ def test_acceptance_6_a_replayed_batch_of_a_stream_adds_nothing(
     numbers(spark, 30, 35).write.mode("append").parquet(str(source))
     queue.stream(frame, checkpoint)
     assert queue.payloads() == names(0, 35)
+
+
+@pytest.mark.rule("P7")
+def test_p7_a_broker_killed_between_stage_and_commit_loses_and_doubles_nothing(
+    spark: SparkSession, fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    """One task has staged its rows; the other waits until the broker is there again."""
+    broker = fresh_broker({"flight.enabled": True, "flight.port": free_port()})
+    queue = Queue(spark, options_of(broker), "staged")
+    flag = tmp_path / "the broker is back"
+
+    def waits(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        while context.partitionId() == 1 and not flag.exists():
+            time.sleep(0.05)
+        yield from batches
+
+    frame = numbers(spark, 0, 100)
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(queue.append, frame.mapInArrow(waits, frame.schema), jobId="j")
+        wait_until(lambda: any((broker.data_dir / "staging").glob("*/0/*.arrow")), WAIT_S)
+        assert not done.done()
+        broker.kill()
+        broker.start()
+        assert queue.payloads() == []
+        flag.touch()
+        done.result()
+    assert queue.payloads() == names(0, 100)
+    queue.append(frame, jobId="j")
+    assert queue.payloads() == names(0, 100)
 
 
 @pytest.mark.rule("acceptance 7", "P8")

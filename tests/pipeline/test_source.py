@@ -12,7 +12,10 @@ import pytest
 from queuelake.pipeline.failures import one_line
 from queuelake.tables import MESSAGES
 from tests.harness.broker import BrokerProcess
+from tests.mq.conftest import KEY
+from tests.mq.rest import MqRest
 from tests.queues.client import QueueClient
+from tests.sdv.client import Platform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +90,40 @@ def test_acceptance_1_p2_a_batch_read_equals_what_was_published_in_all_columns(
 def test_p2_the_schema_is_that_of_the_contract(read: Reading, queue_name: str) -> None:
     found = {field.name: field.dataType.simpleString() for field in read().schema.fields}
     assert found == MESSAGES
+
+
+@pytest.mark.rule("P2")
+def test_p2_every_kind_of_queue_is_a_table(
+    read: Reading, producer: QueueClient, queue_name: str, lake_broker: BrokerProcess
+) -> None:
+    name = queue_name.replace("/", "-")
+    rest = MqRest(lake_broker)
+    rest.create(f"{name}/mq/#", name=f"{name}-mq", is_lastvalue=False)
+    last = {"is_lastvalue": True, "key_expression": KEY}
+    rest.create(f"{name}/last/#", name=f"{name}-last", **last)
+    producer.subscribe(queue_name, group="g")
+    publish(producer, queue_name, 1)
+    assert producer.reject(producer.receive()) == 0
+    for topic, payload, user in (
+        (f"{name}/mq/x", "mq", {}),
+        (f"{name}/last/x", "replaced", {"mq-key": "k"}),
+        (f"{name}/last/x", "last", {"mq-key": "k"}),
+        (f"$ECQ/w/{name}/door", "shut", {}),
+        (f"$ECQ/w/{name}/door", "open", {}),
+    ):
+        assert producer.publish_topic(topic, payload, user=user) == 0
+    platform = Platform(producer.wire, producer.client_id)
+    assert platform.data(f"d-{name}", "roads") == 0
+    assert platform.trigger([name], f"r-{name}", f"d-{name}") == 0
+    rows = [row for row in read(queue="*").collect() if name in str(row) or queue_name in str(row)]
+    found = {(row.queue, row.owner, row.key, bytes(row.payload)) for row in rows}
+    assert found - {(f"$queue/{queue_name}", None, None, b"m0")} == {
+        (f"$queue/dlq/{queue_name}", None, None, b"m0"),
+        (f"$queue/{name}-mq", None, None, b"mq"),
+        (f"$queue/{name}-last", None, "k", b"last"),
+        ("$ECQ", name, "door", b"open"),
+        ("$SDV-FANOUT", name, f"r-{name}", b"roads"),
+    }
 
 
 @pytest.mark.rule("P1")

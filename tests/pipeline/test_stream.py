@@ -118,6 +118,20 @@ def test_p4_new_queues_join_a_pattern_and_deleted_ones_leave(
     assert sum(batch_rows(query)) == 2
 
 
+@pytest.mark.rule("P4")
+def test_p4_a_queue_made_while_a_stream_of_all_queues_runs_joins_it(
+    streaming: Streaming, producer: QueueClient, queue_name: str
+) -> None:
+    publish(producer, f"{queue_name}/old", 1)
+    query = streaming.start("*", available_now=False, startingOffsets="latest")
+    query.processAllAvailable()
+    publish(producer, f"{queue_name}/new", 2, 3)
+    publish(producer, f"{queue_name}/old", 4)
+    query.processAllAvailable()
+    query.stop()
+    assert streaming.payloads() == names(2, 3, 4)
+
+
 def test_a_stream_without_an_end_gets_what_comes(
     streaming: Streaming, producer: QueueClient, queue_name: str
 ) -> None:
