@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +12,7 @@ import pytest
 from pyspark import TaskContext
 
 from queuelake.pipeline.failures import one_line
-from tests.conftest import BrokerFactory
-from tests.crash.ports import free_port
-from tests.pipeline.conftest import options_of
-from tests.queues.client import QueueClient, wait_until
+from tests.queues.client import QueueClient
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,37 +170,6 @@ def test_acceptance_6_a_replayed_batch_of_a_stream_adds_nothing(
     numbers(spark, 30, 35).write.mode("append").parquet(str(source))
     queue.stream(frame, checkpoint)
     assert queue.payloads() == names(0, 35)
-
-
-@pytest.mark.rule("P7")
-def test_p7_a_broker_killed_between_stage_and_commit_loses_and_doubles_nothing(
-    spark: SparkSession, fresh_broker: BrokerFactory, tmp_path: Path
-) -> None:
-    """One task has staged its rows; the other waits until the broker is there again."""
-    broker = fresh_broker({"flight.enabled": True, "flight.port": free_port()})
-    queue = Queue(spark, options_of(broker), "staged")
-    flag = tmp_path / "the broker is back"
-
-    def waits(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        while context.partitionId() == 1 and not flag.exists():
-            time.sleep(0.05)
-        yield from batches
-
-    frame = numbers(spark, 0, 100)
-    with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(queue.append, frame.mapInArrow(waits, frame.schema), jobId="j")
-        wait_until(lambda: any((broker.data_dir / "staging").glob("*/0/*.arrow")), WAIT_S)
-        assert not done.done()
-        broker.kill()
-        broker.start()
-        assert queue.payloads() == []
-        flag.touch()
-        done.result()
-    assert queue.payloads() == names(0, 100)
-    queue.append(frame, jobId="j")
-    assert queue.payloads() == names(0, 100)
 
 
 @pytest.mark.rule("acceptance 7", "P8")
