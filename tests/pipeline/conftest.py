@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +14,6 @@ from tests.pipeline.browser import browser_page
 from tests.queues.client import QueueClient
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
     from pyspark.sql import SparkSession
 
 __all__ = ["browser_page"]
@@ -24,7 +21,6 @@ __all__ = ["browser_page"]
 CORES = 2
 FAILURES_MAX = 2  # of one task, so that there is a second attempt as on a cluster
 TIMEOUT_S = 600
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 @pytest.hookimpl(tryfirst=True)  # before they are spread over processes by their marks
@@ -79,20 +75,6 @@ def producer(lake_broker: BrokerProcess) -> Iterator[QueueClient]:
 def queue_name() -> str:
     """A durable queue nobody else uses, without `$queue/`."""
     return f"spark/{uuid.uuid4().hex[:10]}"
-
-
-@pytest.fixture(scope="module")
-def browser_page() -> Iterator[Page]:
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs {CHROMIUM}")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        # Chromium has no sandbox for root.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = play.chromium.launch(executable_path=str(CHROMIUM), args=arguments)
-        yield browser.new_page(viewport={"width": 1280, "height": 900})
-        browser.close()
 
 
 def options_of(broker: BrokerProcess) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Events and minutes from a real broker: read by Spark, archived, and shown in a report."""
+"""Events and minutes from a real broker: read by Spark."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuelake.apikey import read_api_key
-from queuelake.pipeline.jobs import report
 from queuelake.tables import EVENTS, STATS, STEPS
 from tests.harness.broker import BrokerProcess
 from tests.pipeline.conftest import options_of
-from tests.pipeline.lakes import LakeUnderTest
 from tests.queues.client import QueueClient
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
     from pyspark.sql import DataFrame, SparkSession
 
 CONFIG = """
@@ -198,22 +194,3 @@ def test_p4_events_are_a_stream_as_well(works: Works, spark: SparkSession, tmp_p
     assert query.awaitTermination(300)
     batch = works.read("events").collect()
     assert sorted(spark.read.parquet(str(tmp_path / "rows")).collect()) == sorted(batch)
-
-
-@pytest.mark.rule("acceptance 19")
-def test_acceptance_19_the_report_of_a_broker_equals_what_clients_did(
-    works: Works, spark: SparkSession, tmp_path: Path, browser_page: Page
-) -> None:
-    place = options_of(works.broker)["uri"]
-    lake = LakeUnderTest(tmp_path / "lake", spark, place, read_api_key(works.broker.data_dir))
-    lake.archive()
-    path = tmp_path / "report.html"
-    report.run(lake.context("report"), report.Options(path, "The works"))
-    browser_page.goto(path.as_uri())
-    assert browser_page.title() == "The works"
-    for step in ("enqueued", "delivered", "acked", "dead_lettered"):
-        total = sum(steps.get(step, 0) for steps in EXPECTED.values())
-        assert browser_page.inner_text(f"#{step}") == str(total)
-    rows = browser_page.locator("#queues tbody tr").all_inner_texts()
-    shown = {cells[0]: cells[1] for cells in (row.split("\t") for row in rows)}
-    assert shown == {queue: str(steps["enqueued"]) for queue, steps in EXPECTED.items()}
