@@ -61,6 +61,8 @@ def extend(
 
 def _rank(host: HostedQueue, ranked: dict[int, list[Pointer]], now_ms: int) -> None:
     """Groups learn which of the new messages go before others."""
+    if not host.machine.groups:
+        return  # a group which comes later looks for itself
     for number, pointers in ranked.items():
         entries: list[Entry] = []
         with host.queues.store.view() as view:
