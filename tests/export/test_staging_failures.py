@@ -17,17 +17,19 @@ import pyarrow as pa
 import pytest
 
 from queuelake.broker.core import Broker
+from queuelake.broker.queues import extending
 from queuelake.control_pipeline import CommitStage
-from queuelake.errors import StorageError
+from queuelake.errors import RefusedError, StorageError
 from queuelake.export.preparing import prepare
 from queuelake.flight import Committed
-from queuelake.settings import Settings
+from queuelake.settings import Queues, Settings
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
 from queuelake.storage import stage_records as r
 from queuelake.storage.api import Batch
+from queuelake.storage.chunk import Record
 from queuelake.storage.memory import MemoryStore
-from queuelake.storage.stage_tables import OPEN, stage_key, staged_key
+from queuelake.storage.stage_tables import OPEN, Pointer, stage_key, staged_key
 from tests.export.staging import messages, numbered
 
 TARGET = "$queue/a"
@@ -58,20 +60,21 @@ class Node:
     def __init__(self, folder: Path, store: Store) -> None:
         self.folder = folder
         self.store = store
-        settings = Settings(data_dir=str(folder))
+        queues = Queues(named={"b": {"ordering": "none"}})
+        settings = Settings(data_dir=str(folder), queues=queues)
         self.broker = Broker(settings, store, asyncio.get_running_loop())
         self.broker.start()
 
-    def prepare(self, batch: int, table: pa.Table) -> CommitStage:
+    def prepare(self, batch: int, table: pa.Table, target_name: str = TARGET) -> CommitStage:
         job = hashlib.blake2b(b"job", digest_size=16).hexdigest()
         folder = self.folder / "staging" / job / str(batch)
         folder.mkdir(parents=True, exist_ok=True)
         with pa.ipc.new_file(str(folder / "rows.arrow"), table.schema) as writer:
             writer.write_table(table)
-        target = self.broker.staging.target({"target": TARGET})
+        target = self.broker.staging.target({"target": target_name})
         (folder / "p").unlink(missing_ok=True)
         prepare(folder / "p", [folder / "rows.arrow"], target, "job", "", lambda _: [])
-        return CommitStage("job", batch, TARGET, "p")
+        return CommitStage("job", batch, target_name, "p")
 
     async def commit(self, asked: CommitStage) -> Committed:
         return await self.broker.staging.commit(msgspec.structs.asdict(asked))
@@ -227,5 +230,47 @@ def test_who_stops_waiting_for_a_commit_takes_nothing_back(tmp_path: Path) -> No
         await node.until(lambda: len(node.payloads()) == 3_000)
         await asyncio.sleep(1)
         assert [one[:8] for one in node.payloads()] == [b"%08d" % n for n in range(3_000)]
+
+    run(tmp_path, test)
+
+
+def test_a_batch_of_one_queue_is_refused_for_another(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await node.commit(node.prepare(0, messages("a")))
+        other = node.prepare(0, messages("a"), "$queue/b")
+        with pytest.raises(RefusedError, match=r"committed to '.queue/a', not to '.queue/b'"):
+            await node.commit(other)
+        with pytest.raises(RefusedError, match="needs a job id of its own"):
+            node.broker.staging.batch({"job": "job", "batch": 0, "target": "$queue/b"})
+        assert node.broker.queues.get("b").machine.depth() == 0
+        assert (await node.commit(node.prepare(0, messages("a")))).repeated
+
+    run(tmp_path, test)
+
+
+def test_a_batch_of_a_store_which_knew_no_targets_is_still_known(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        old = msgspec.msgpack.encode(["job", 0, 1, 1])
+        node.store.tables[api.BATCHES][r.batch_key("job", 0)] = old
+        assert (await node.commit(node.prepare(0, messages("a")))).repeated
+
+    run(tmp_path, test)
+
+
+def test_priorities_are_not_looked_for_when_nobody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Pointer] = []
+
+    def look(_: object, pointer: Pointer) -> list[Record]:
+        looked.append(pointer)
+        return []
+
+    async def test(node: Node) -> None:
+        monkeypatch.setattr(extending, "pointed_records", look)
+        table = messages("a", properties=[[("priority", "9")]])
+        await node.commit(node.prepare(0, table, "$queue/b"))
+        assert node.broker.queues.get("b").machine.depth() == 1
+        assert looked == []
 
     run(tmp_path, test)

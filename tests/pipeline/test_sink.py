@@ -11,7 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
+from queuelake.pipeline.connection import endpoint_from
 from queuelake.pipeline.failures import one_line
+from queuelake.pipeline.sink import QueueWriter, TaskFile, WriteOptions
+from tests.pipeline.broker_in_memory import TOKEN
+from tests.pipeline.staging_in_memory import StagingBroker
 from tests.queues.client import QueueClient
 
 if TYPE_CHECKING:
@@ -214,3 +218,22 @@ def test_wrong_options_are_named(queue: Queue) -> None:
         frame.write.format("queuelake").mode("overwrite").options(
             uri="grpc://127.0.0.1:1", token="k:s", queue="$queue/a"
         ).save()
+
+
+@pytest.mark.rule("P7")
+def test_p7_a_batch_write_under_a_known_job_id_warns(caplog: pytest.LogCaptureFixture) -> None:
+    broker = StagingBroker()
+    broker.staged["nightly/0/t"] = [{"payload": b"a"}]
+    endpoint = endpoint_from({"uri": broker.uri, "token": TOKEN})
+    columns = {"payload": "binary"}
+    writer = QueueWriter(WriteOptions(endpoint, "$queue/a", "nightly", 0, "", "", columns))
+    try:
+        writer.commit([TaskFile("nightly", 0, "nightly/0/t")])
+        assert not caplog.records
+        writer.commit([TaskFile("nightly", 0, "nightly/0/t")])
+    finally:
+        broker.shutdown()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "jobId 'nightly', batch 0 was committed before: nothing was added" in record.message
+    assert len(broker.queues["$queue/a"]) == 1

@@ -75,7 +75,7 @@ class Staging:
 
     def commit(self, asked: CommitAsked) -> Committed:
         with self._busy.alone(asked.job, asked.batch):
-            known = self._known(asked.job, asked.batch)
+            known = self._known(asked)
             if known is None:
                 known = self._commit(asked)
             self._files.remove(asked.job, asked.batch)
@@ -124,8 +124,9 @@ class Staging:
             self._ask(ops.COMMIT_STAGE, msgspec.structs.asdict(order), COMMIT_TIMEOUT_S), Committed
         )
 
-    def _known(self, job: str, batch: int) -> Committed | None:
-        answer = self._ask(ops.BATCH, {"job": job, "batch": batch})
+    def _known(self, asked: CommitAsked) -> Committed | None:
+        args: dict[str, object] = {"job": asked.job, "batch": asked.batch, "target": asked.target}
+        answer = self._ask(ops.BATCH, args)
         return None if answer is None else msgspec.convert(answer, Committed)
 
     def _target(self, target: str) -> StageTarget:

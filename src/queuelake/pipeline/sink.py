@@ -125,7 +125,13 @@ class QueueWriter(DataSourceArrowWriter):
         return write_task(self._options, self._options.job, self._options.batch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        commit(self._options, messages, self._options.batch)
+        if commit(self._options, messages, self._options.batch):
+            log.warning(
+                "jobId %r, batch %d was committed before: nothing was added; if this is another "
+                "write, give it a jobId of its own, with the date perhaps",
+                self._options.job,
+                self._options.batch,
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abort(self._options, messages, self._options.batch)
@@ -147,7 +153,8 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         return write_task(self._options, job, int(batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        commit(self._options, messages, batchId)
+        if commit(self._options, messages, batchId):
+            log.info("batch %d was committed before; nothing was added", batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         abort(self._options, messages, batchId)
@@ -198,22 +205,21 @@ def sent_schema(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
 
 
-def commit(options: WriteOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:
+def commit(options: WriteOptions, messages: list[WriterCommitMessage | None], batch: int) -> bool:
+    """Show what was staged; true when the broker had this batch before and added nothing."""
     from queuelake.flight import CommitAsked
     from queuelake.pipeline.connection import Connection
 
     done = _files(messages)
     staged = sorted((m.partition, m.file) for m in done if m.file is not None)
     if not staged:
-        return  # nothing to see, and a batch which comes again has no rows again
+        return False  # nothing to see, and a batch which comes again has no rows again
     files = [file for _, file in staged]
     asked = CommitAsked(
         done[0].job, batch, options.queue, files, request=options.request, data=options.data
     )
     with Connection(options.endpoint) as connection:
-        committed = connection.commit(asked)
-    if committed.repeated:
-        log.info("job %s, batch %d was committed before; nothing was added", asked.job, batch)
+        return connection.commit(asked).repeated
 
 
 def abort(options: WriteOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:

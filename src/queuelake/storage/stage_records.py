@@ -23,6 +23,7 @@ class BatchRecord(msgspec.Struct, array_like=True):
     batch: int
     rows: int
     committed_ms: int
+    target: str = ""  # empty: it is not known
 
 
 class Delays(msgspec.Struct, array_like=True):

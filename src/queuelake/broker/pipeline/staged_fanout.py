@@ -35,7 +35,7 @@ async def fan_out(
     counts = numbers("I", summary.bucket_counts)
     vehicles = FiledVehicles(str(path), FIRST, counts, numbers("I", summary.bucket_sizes))
     now_ms = fanout.clock.now_ms()
-    known = records.BatchRecord(asked.job, asked.batch, 0, now_ms)
+    known = records.BatchRecord(asked.job, asked.batch, 0, now_ms, asked.target)
     done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def record(rows: int) -> None:

@@ -108,13 +108,22 @@ class Staging:
 
     def batch(self, args: dict[str, object]) -> Committed | None:
         job, batch = str(args.get("job", "")), msgspec.convert(args.get("batch", 0), int)
-        known = self._known(records.batch_key(job, batch))
+        known = self._known(records.batch_key(job, batch), str(args.get("target", "")))
         return Committed(known.rows, repeated=True) if known is not None else None
 
-    def _known(self, key: bytes) -> records.BatchRecord | None:
+    def _known(self, key: bytes, target: str) -> records.BatchRecord | None:
+        """The batch, if it was committed; without a target, wherever to."""
         with self._queues.store.view() as view:
             value = view.get(api.BATCHES, key)
-        return records.decode_batch(value) if value is not None else None
+        if value is None:
+            return None
+        known = records.decode_batch(value)
+        if target and known.target and known.target != target:
+            raise RefusedError(
+                f"job {known.job!r}, batch {known.batch} was committed to {known.target!r}, not to "
+                f"{target!r}: a write of its own needs a job id of its own"
+            )
+        return known
 
     # The commit
 
@@ -123,7 +132,7 @@ class Staging:
         key = records.batch_key(asked.job, asked.batch)
         while (running := self._running.get(key)) is not None:
             await running.wait()
-        known = self._known(key)
+        known = self._known(key, asked.target)
         if known is not None:
             return Committed(known.rows, repeated=True)
         done = self._running[key] = asyncio.Event()
@@ -216,7 +225,7 @@ class Staging:
     def _record(
         self, asked: CommitStage, rows: int, key: bytes, now_ms: int
     ) -> records.BatchRecord:
-        known = records.BatchRecord(asked.job, asked.batch, rows, now_ms)
+        known = records.BatchRecord(asked.job, asked.batch, rows, now_ms, asked.target)
         self._runner.put(api.BATCHES, key, records.encode(known))
         return known
 
