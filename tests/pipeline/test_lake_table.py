@@ -12,6 +12,8 @@ import pytest
 from queuelake.errors import LeaseLostError, LeaseTakenError
 from queuelake.flight import Lease, LeaseAsked
 from queuelake.pipeline.lake import definitions, sweep
+from queuelake.pipeline.lake import lake as lake_module
+from queuelake.pipeline.lake import table as lake_table
 from queuelake.pipeline.lake.files import DataFile, Writer, folder
 from queuelake.pipeline.lake.lake import Lake
 from queuelake.pipeline.lake.lease import HeldLease, acquire
@@ -240,3 +242,39 @@ def test_folders_are_safe_and_no_two_names_share_one() -> None:
     assert all(len(one.encode()) < 200 for one in folders)
     assert all(".." not in one.split("/") for one in folders)
     assert folder({"queue": "a", "date": "2026-11-16"}) == "a/2026-11-16/"
+
+
+def test_the_log_is_synced_by_whoever_sees_a_version_first(
+    table: LakeTable, lease: HeldLease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Path(tmp_path, "messages", "_delta_log")
+    synced: list[Path] = []
+    slow = another(table)
+    # Committed by processes which died before they had synced it.
+    with monkeypatch.context() as dying:
+        dying.setattr(LakeTable, "_sync_log", lambda *_: None)
+        table.commit(Change(), lease)
+        table.commit(Change(), lease)
+    monkeypatch.setattr(lake_table, "sync", lambda path, _: synced.append(Path(path)))
+    another(table)
+    assert synced == [log / f"{2:020}.json"]
+    synced.clear()
+    slow.refresh()
+    assert synced == [log / f"{version:020}.json" for version in (1, 2)]
+    slow.refresh()
+    assert len(synced) == 2
+    synced.clear()
+    slow.commit(Change(), lease)
+    slow.extend(pa.field("more", pa.int32()), lease)
+    assert synced == [log / f"{version:020}.json" for version in (3, 4)]
+
+
+def test_folders_of_a_lake_are_synced_when_they_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, int]] = []
+    monkeypatch.setattr(lake_module, "sync", lambda path, folders: synced.append((path, folders)))
+    place = tmp_path / "new" / "lake"
+    Lake(str(place)).table(definitions.MESSAGES)
+    Lake(str(place)).table(definitions.EVENTS)
+    assert synced == [(str(place / "messages"), 3), (str(place / "events"), 1)]

@@ -14,7 +14,7 @@ from pyarrow import fs
 from queuelake.errors import NotFoundError
 from queuelake.pipeline.lake import definitions, lease
 from queuelake.pipeline.lake.definitions import Definition
-from queuelake.pipeline.lake.files import DataFile
+from queuelake.pipeline.lake.files import DataFile, sync
 from queuelake.pipeline.lake.lease import HeldLease, Leases
 from queuelake.pipeline.lake.table import LakeTable
 
@@ -50,7 +50,7 @@ class Lake:
         if found is None:
             uri = f"{self.uri}/{definition.name}"
             if uri.startswith("file://"):
-                Path(fs.FileSystem.from_uri(uri)[1]).mkdir(parents=True, exist_ok=True)
+                make_folder(Path(fs.FileSystem.from_uri(uri)[1]))
             found = self._tables[definition.name] = LakeTable(uri, definition)
         else:
             found.refresh()
@@ -93,6 +93,13 @@ class Lake:
         if queues is not None:
             chosen = [file for file in chosen if file.partition.get("queue") in queues]
         return read_files(spark, table, chosen)
+
+
+def make_folder(path: Path) -> None:
+    """The folder of a table, durable with all the folders which were made for it."""
+    missing = sum(not folder.exists() for folder in (path, *path.parents))
+    path.mkdir(parents=True, exist_ok=True)
+    sync(str(path), max(1, missing))  # that of the lake too: who made it may have died
 
 
 def read_files(spark: SparkSession, table: LakeTable, files: list[DataFile]) -> DataFrame:

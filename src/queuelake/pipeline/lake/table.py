@@ -66,6 +66,8 @@ class LakeTable:
         self.uri = uri
         self.definition = definition
         self._delta = delta or opened(uri, definition)
+        if delta is None:
+            self._sync_log()  # who committed this version may have died before it did so
         self._applied: dict[str, int] = {}  # as of the version that is loaded
 
     @property
@@ -81,6 +83,7 @@ class LakeTable:
         self._delta.update_incremental()
         if self.version != version:
             self._applied.clear()
+            self._sync_log(version + 1)
 
     def applied(self, source: str) -> int:
         """How far a source is in the table; 0 when nothing of it is."""
@@ -114,6 +117,7 @@ class LakeTable:
         self._check(Change(), lease)
         fields = Schema.from_arrow(pa.schema([field])).fields
         self._delta.alter.add_columns(fields, commit_properties=self._properties({}, lease))
+        self._sync_log()  # it is loaded already
         self.refresh()
 
     def fence(self, lease: HeldLease) -> None:
@@ -143,10 +147,9 @@ class LakeTable:
             except CommitFailedError:
                 continue  # somebody else committed this version: look at it, then try the next
             known = self._applied
-            self.refresh()
+            self.refresh()  # what was committed is durable now
             self._applied = known | {source: move.after for source, move in change.moves.items()}
             self._applied[EPOCH] = lease.epoch
-            self._sync_log()
             return
         raise MovedError(f"table {self.definition.name}: {ATTEMPTS_MAX} commits came before ours")
 
@@ -173,12 +176,16 @@ class LakeTable:
         # No second try inside: it would commit without a look at what came between.
         return CommitProperties(app_transactions=transactions, max_commit_retries=0)
 
-    def _sync_log(self) -> None:
+    def _sync_log(self, first: int | None = None) -> None:
+        """The version that is loaded and those since `first`, whoever committed them: marks which
+        are told to the broker rely on them."""
         files, root = fs.FileSystem.from_uri(self.uri)
         if isinstance(files, fs.LocalFileSystem):
-            path = os.path.join(root, "_delta_log", f"{self.version:020}.json")
-            if os.path.exists(path):
-                sync(path, 2)
+            last = self.version
+            for version in range(last if first is None else first, last + 1):
+                path = os.path.join(root, "_delta_log", f"{version:020}.json")
+                if os.path.exists(path):
+                    sync(path, 2)
 
 
 def opened(uri: str, definition: Definition) -> DeltaTable:
