@@ -201,6 +201,24 @@ def test_acceptance_18_a_batch_read_names_what_was_lost(
     assert spark.read.format("queuelake").options(**options).load().count() == 8
 
 
+@pytest.mark.rule("acceptance 18")
+def test_acceptance_18_a_checkpoint_of_another_store_is_refused_or_a_gap(
+    faked: Streaming, server: FakeFlight
+) -> None:
+    give(server, 0, 5)
+    faked.run("$queue/a")
+    server.shards = [Shard("$queue/a", "other-1", "durable", 0, 0, 3)]
+    server.rows["other-1", 0] = [1, 2, 3]
+    assert faked.refused("$queue/a") == (
+        "messages of '$queue/a': the checkpoint is of store s, this broker has store other; use "
+        "another checkpointLocation, or failOnDataLoss=false to read all this store has"
+    )
+    faked.run("$queue/a", failOnDataLoss="false")
+    found = sorted(row.seqno for row in faked.rows().collect())
+    assert found == [1, 1, 2, 2, 3, 3, 4, 5]
+    faked.run("$queue/a")  # the checkpoint is of this store now
+
+
 def test_rows_which_were_settled_are_absent_not_lost(faked: Streaming, server: FakeFlight) -> None:
     give(server, 0, 5)
     faked.run("$queue/a")

@@ -117,6 +117,11 @@ def place(offsets: Mapping[str, Mapping[str, int]], key: ShardKey) -> int:
     return offsets.get(key[0], {}).get(str(key[1]), 0)
 
 
+def stores_of(queue_ids: Iterable[str]) -> set[str]:
+    """Which stores these queues are in: an id is `{store}-{number}`."""
+    return {queue_id.rpartition("-")[0] for queue_id in queue_ids}
+
+
 def merged(choose: Callable[[int, int], int], one: Offsets, other: Offsets) -> Offsets:
     """In each shard of `one` the later (`max`) or earlier (`min`) of two places."""
     return _offsets({key: choose(upto, place(other, key)) for key, upto in flat(one).items()})

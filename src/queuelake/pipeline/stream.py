@@ -21,7 +21,15 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from queuelake.errors import NotFoundError, RefusedError
-from queuelake.pipeline.offsets import Offsets, begins_of, ends_of, place, plan_end, resolve
+from queuelake.pipeline.offsets import (
+    Offsets,
+    begins_of,
+    ends_of,
+    place,
+    plan_end,
+    resolve,
+    stores_of,
+)
 from queuelake.pipeline.schema import ReadOptions, arrow_schema
 from queuelake.pipeline.source import plan_tasks, read_task, shards_of
 
@@ -60,6 +68,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         shards = self._shards()
+        self._check_store(shards, start)
         self._check_not_ahead(shards, start)
         ends = ends_of(shards) if self._target is None else self._target
         budget = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -72,7 +81,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends_of(self._shards())
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        return plan_tasks(self._options, self._schema.names, self._shards(), start, end)
+        shards = self._shards()
+        self._check_store(shards, end)  # of a batch which was planned before a restart
+        return plan_tasks(self._options, self._schema.names, shards, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         try:
@@ -94,6 +105,23 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _shards(self) -> list[Shard]:
         return self._connected().shards(self._options.table, self._options.queue)
+
+    def _check_store(self, shards: list[Shard], places: Offsets) -> None:
+        """Places in another store say nothing about this one."""
+        known = stores_of(shard.queue_id for shard in shards)
+        named = stores_of(places)
+        if not known or not named or known & named:
+            return
+        words = (
+            f"{self._options.table} of {self._options.queue!r}: the checkpoint is of store "
+            f"{', '.join(sorted(named))}, this broker has store {', '.join(sorted(known))}"
+        )
+        if self._options.fail_on_data_loss:
+            raise RefusedError(
+                f"{words}; use another checkpointLocation, or failOnDataLoss=false to read all "
+                "this store has"
+            )
+        log.warning("%s; what was not read of the other one is left out", words)
 
     def _check_not_ahead(self, shards: list[Shard], start: Offsets) -> None:
         """A store which was put back to an older state gives its sequences to other rows."""
