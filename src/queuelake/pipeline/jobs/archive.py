@@ -84,6 +84,7 @@ class Archive:
         self.ahead: set[str] = set()  # sources of which the lake has more than the broker
         self._ends: dict[str, dict[str, int]] = {}  # with `once`: where each table ends
         self._told: dict[tuple[str, str], int] = {}  # marks the broker has from us
+        self._introduced: set[Table] = set()  # tables the broker knows as its lake's
 
     def round(self, lease: HeldLease) -> int:
         """Move each table on; the number of rows which are still to come."""
@@ -137,13 +138,18 @@ class Archive:
                 log.warning("archive: %s: rows (%d, %d] are lost", place, after, upto)
 
     def tell(self, table: Table, lake_id: str, marks: list[Mark]) -> None:
-        """The broker may forget these rows."""
+        """The broker may forget these rows.
+
+        The first time it is told in any case, before anything is written: it refuses a lake which
+        is not its own, or forgets how far another one was.
+        """
         news = [mark for mark in marks if self._told.get(told_key(table, mark), 0) < mark.upto]
-        for begin in range(0, len(news), MARKS_MAX):
-            part = news[begin : begin + MARKS_MAX]
+        parts = [news[begin : begin + MARKS_MAX] for begin in range(0, len(news), MARKS_MAX)]
+        for part in parts or [[]] * (table not in self._introduced):
             told = ArchivedTold(table, lake_id, part, self.options.adopt)
             self._context.connection.archived(told)
             self._told |= {told_key(table, mark): mark.upto for mark in part}
+        self._introduced.add(table)
 
     def _sweep(self, lease: HeldLease) -> None:
         for definition in (*definitions.ARCHIVED.values(), definitions.QUARANTINE):
@@ -299,6 +305,7 @@ class TableRound:
         for reach in reached:
             shard = reach.shard
             upto = self._table.applied(ranges.source(shard))
-            if upto > shard.archived:
+            # What it says of the lake which is replaced does not count.
+            if upto > (0 if self._archive.options.adopt else shard.archived):
                 marks.append(Mark(shard.queue_id, shard.shard, upto))
         self._archive.tell(self._name, self._table.id, marks)
