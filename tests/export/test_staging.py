@@ -75,6 +75,17 @@ def test_a_batch_is_committed_once_however_often_it_is_asked_for(
 
 
 @pytest.mark.rule("P7")
+def test_a_batch_which_was_committed_to_another_queue_is_refused(
+    stager: Stager, name: str, job: str
+) -> None:
+    stager.write(job, 0, f"$queue/{name}", messages("a"))
+    with pytest.raises(arrow_flight.FlightServerError, match="a job id of its own"):
+        stager.write(job, 0, f"$queue/{name}-other", messages("a"))
+    assert payloads_of(stager, f"{name}-other") == []
+    assert payloads_of(stager, name) == ["a"]
+
+
+@pytest.mark.rule("P7")
 def test_two_commits_of_one_batch_at_the_same_time_are_one(
     exporting: BrokerProcess, stager: Stager, name: str, job: str
 ) -> None:
