@@ -38,7 +38,7 @@ def main() -> int:
         total.update(counts)
         failed = failed or code not in (0, NOTHING_COLLECTED)
 
-    # A core compiles while the tests of the other build wait for their brokers.
+    # A core compiles, and comes first, while the tests of the other build wait for their brokers.
     building = subprocess.Popen([ROOT / "scripts" / "install", "--test"], cwd=ROOT)
     for selection in [arguments] if arguments else map(present, INTERPRETED):
         if selection:
@@ -64,7 +64,8 @@ def run_pytest(build: str, selection: list[str]) -> tuple[int, Counter[str]]:
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        command = [sys.executable, "-m", "pytest", "-q", "-n", WORKERS, "--dist", "loadgroup"]
+        command = ["nice"] if build == "interpreted" else []
+        command += [sys.executable, "-m", "pytest", "-q", "-n", WORKERS, "--dist", "loadgroup"]
         command += ["-p", "no:cacheprovider", f"--junitxml={report}", *selection]
         code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         return code, read_counts(report)
