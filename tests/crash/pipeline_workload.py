@@ -205,7 +205,7 @@ class PipelineWorkload:
         self._outcome.kills[victim] += 1
 
     def _note_memory(self) -> None:
-        self._outcome.memory_mb.append(resident_mb(self._broker.pid))
+        self._outcome.memory_mb.append(own_memory_mb(self._broker.pid))
 
     def _compare(self, accepted: list[str], uncertain: str) -> None:
         rows = lake_rows(self._broker.data_dir / "lake")
@@ -255,6 +255,9 @@ def export_pid(broker_pid: int) -> int | None:
     return None
 
 
-def resident_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+def own_memory_mb(pid: int) -> float:
+    """What the process has for itself, without the pages of the store it has mapped."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1000
+    raise AssertionError("no RssAnon")

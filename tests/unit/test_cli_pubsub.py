@@ -99,10 +99,14 @@ def test_a_live_subscriber_prints_at_once_and_ends_quietly_on_interrupt(broker: 
 
 
 def test_the_will_comes_when_the_client_is_killed(broker: Broker) -> None:
+    output(broker, "pub", "-t", "cli/sign", "-m", "it reads", "-r", "-q", "1")
     will = ["--will-topic", "cli/will", "--will-payload", "gone", "--will-retain"]
-    line = command(broker, "sub", "-t", "cli/none", *will, "-i", "cli-will")
-    with subprocess.Popen(line, env=ENVIRONMENT, stderr=subprocess.DEVNULL) as process:
-        time.sleep(1.0)
+    line = command(broker, "sub", "-t", "cli/sign", *will, "-i", "cli-will")
+    with subprocess.Popen(
+        line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"it reads\n"
         process.kill()
     assert output(broker, "sub", "-t", "cli/will", "-C", "1", "-W", "10") == b"gone\n"
 

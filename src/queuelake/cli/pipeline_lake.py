@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from queuelake.cli.pipeline_options import Job, job_command
-from queuelake.config_types import parse_duration, parse_size
 
 
 def add_to(app: typer.Typer) -> None:
@@ -145,6 +144,8 @@ def reprocess(queue: Pattern = "*", wait: Wait = WAIT_S) -> Job:
 
 
 def _duration_s(text: str, option: str) -> float:
+    from queuelake.config_types import parse_duration
+
     try:
         return parse_duration(text) / 1000
     except ValueError as error:
@@ -152,6 +153,8 @@ def _duration_s(text: str, option: str) -> float:
 
 
 def _size(text: str, option: str) -> int:
+    from queuelake.config_types import parse_size
+
     try:
         return parse_size(text)
     except ValueError as error:
