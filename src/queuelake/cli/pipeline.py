@@ -16,7 +16,6 @@ import typer
 
 from queuelake.cli import pipeline_lake
 from queuelake.cli.pipeline_options import Job, job_command
-from queuelake.config_types import parse_duration
 
 EPILOG = """
 Examples:
@@ -256,6 +255,8 @@ def _named_path(pair: str) -> tuple[str, str]:
 
 
 def _time(text: str, option: str) -> datetime | None:
+    from queuelake.config_types import parse_duration
+
     if not text:
         return None
     with contextlib.suppress(ValueError):
