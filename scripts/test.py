@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = ("tests/pipeline", "tests/examples/test_pipeline_examples.py")
 # What runs interpreted, too: the parts of the hot modules, and a little from end to end.
 INTERPRETED = (
-    ["tests/unit", "tests/contract", "tests/tidy", *PIPELINE],
+    ["tests/unit", "tests/contract", "tests/tidy", *PIPELINE, "-m", "not slow"],
     ["tests/conformance", "tests/interop", "-m", "smoke"],
 )
 # More than this machine has cores: most tests wait for a broker most of the time.

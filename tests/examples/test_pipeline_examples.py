@@ -56,6 +56,7 @@ def test_readings_which_are_too_hot_become_alerts(flight_broker: BrokerProcess) 
     }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("grpc_status") is None, reason="needs pyspark[pipelines]"
 )
@@ -64,12 +65,14 @@ def test_a_declarative_pipeline_reads_a_queue(flight_broker: BrokerProcess) -> N
     assert "VIN1: 101.9 C at most\nVIN2: 93.1 C at most\n" in output
 
 
+@pytest.mark.slow
 def test_a_cluster_reads_a_queue_and_writes_to_another(flight_broker: BrokerProcess) -> None:
     output = run_example("pipeline_cluster.py", *arguments_of(flight_broker))
     counts = {line for line in output.splitlines() if line.endswith(" messages")}
     assert counts == {f"k{number}: 10 messages" for number in range(10)}
 
 
+@pytest.mark.slow
 def test_from_zero_to_a_chart(tmp_path: Path) -> None:
     output = run_example("pipeline_fleet.py", str(tmp_path / "fleet"))
     assert "500 readings were published" in output

@@ -14,7 +14,7 @@ from tests.harness.broker import package_root
 from tests.pipeline.cluster import Cluster, run_program
 from tests.queues.client import QueueClient
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 # Reads a queue, streams it into a second one, and reads that.
 PROGRAM = """

@@ -90,6 +90,7 @@ def hit(process: subprocess.Popen[str], rows: int, number: signal.Signals) -> No
     raise AssertionError(process.stderr.read() if process.stderr else "")
 
 
+@pytest.mark.slow
 @pytest.mark.rule("acceptance 11")
 @pytest.mark.timeout(600)
 def test_acceptance_11_a_replay_which_is_killed_continues_without_doubles(plant: Plant) -> None:
@@ -115,6 +116,7 @@ def test_acceptance_11_a_replay_which_is_killed_continues_without_doubles(plant:
     assert all("original-ts" in message.properties for message in got)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("P12")
 @pytest.mark.timeout(600)
 def test_p12_ctrl_c_ends_a_job_cleanly_and_the_next_run_continues(plant: Plant) -> None:
@@ -169,6 +171,7 @@ def test_acceptance_12_dead_letters_go_back_mended_and_leave_their_queue(plant: 
             letters.get(timeout=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("acceptance 13")
 @pytest.mark.timeout(600)
 def test_acceptance_13_a_hundred_thousand_vehicles_and_half_of_them_called_off(

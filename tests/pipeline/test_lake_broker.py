@@ -85,6 +85,7 @@ def end_lease(lake: LakeUnderTest) -> None:
         connection.release(Lease(lake.lake.uri, epoch, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.rule("acceptance 4", "P9", "P9a")
 def test_acceptance_4_a_driver_killed_at_any_step_leaves_an_exact_table(
     lake: LakeUnderTest, client: QueueClient

@@ -152,6 +152,7 @@ def test_acceptance_10_what_did_not_fit_moves_when_the_schema_is_mended(
     assert lake.places() == [(QUEUE, 1), (QUEUE, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.rule("acceptance 10")
 def test_acceptance_10_a_reprocess_killed_at_any_step_moves_each_row_once(
     lake: LakeUnderTest, broker: BrokerInMemory

@@ -13,6 +13,7 @@ from tests.crash.ports import free_port
 KILLS = 4
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_lake_is_exact_whoever_is_killed(fresh_broker: BrokerFactory) -> None:
     settings = {
