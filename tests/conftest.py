@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,15 +43,21 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     process.stop()
 
 
+# The admin process is half the cost of a start: only modules which speak of it have it.
+NEEDS_HTTP = re.compile(r"http|\brest\b|Rest\b|admin", re.ASCII)
+
+
 @pytest.fixture
-def fresh_broker(tmp_path: Path) -> Iterator[BrokerFactory]:
+def fresh_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[BrokerFactory]:
     """Start brokers of one's own: `fresh_broker({"mqtt.receive_max": 5}, config="...")`."""
     if os.environ.get(EXTERNAL_VARIABLE):
         pytest.skip(f"needs its own broker; {EXTERNAL_VARIABLE} points to another one")
     started: list[BrokerProcess] = []
+    http = NEEDS_HTTP.search(request.path.read_text()) is not None
 
     def start(settings: dict[str, Any] | None = None, **fields: Any) -> BrokerProcess:
-        process = BrokerProcess(tmp_path / f"broker-{len(started)}", settings, **fields)
+        known = settings if http else {"http.enabled": False} | (settings or {})
+        process = BrokerProcess(tmp_path / f"broker-{len(started)}", known, **fields)
         started.append(process)
         return process.start()
 
