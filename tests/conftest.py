@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,21 +42,24 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     process.stop()
 
 
-# The admin process is half the cost of a start: only modules which speak of it have it.
-NEEDS_HTTP = re.compile(r"http|\brest\b|Rest\b|admin", re.ASCII)
+@pytest.fixture
+def admin_process() -> bool:
+    """Whether a fresh broker has one: it is half the cost of a start. Tests which ask it for
+    something have a fixture of this name which says True."""
+    return False
 
 
 @pytest.fixture
-def fresh_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[BrokerFactory]:
+def fresh_broker(tmp_path: Path, admin_process: bool) -> Iterator[BrokerFactory]:
     """Start brokers of one's own: `fresh_broker({"mqtt.receive_max": 5}, config="...")`."""
     if os.environ.get(EXTERNAL_VARIABLE):
         pytest.skip(f"needs its own broker; {EXTERNAL_VARIABLE} points to another one")
     started: list[BrokerProcess] = []
-    http = NEEDS_HTTP.search(request.path.read_text()) is not None
 
     def start(settings: dict[str, Any] | None = None, **fields: Any) -> BrokerProcess:
-        known = settings if http else {"http.enabled": False} | (settings or {})
-        process = BrokerProcess(tmp_path / f"broker-{len(started)}", known, **fields)
+        directory = tmp_path / f"broker-{len(started)}"
+        known = {"http.enabled": admin_process} | (settings or {})
+        process = BrokerProcess(directory, known, **fields)
         started.append(process)
         return process.start()
 

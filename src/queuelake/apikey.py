@@ -184,9 +184,6 @@ class KeyFile:
             return Caller(key.name, key.role)
         return None
 
-    def accepts(self, presented: bytes) -> bool:
-        return self.identify(presented) is not None
-
     def _refresh(self) -> None:
         identities = [_identity(self._data_dir / name) for name in (FILE_NAME, FURTHER_NAME)]
         if identities == self._identities:

@@ -22,7 +22,6 @@ SETTINGS: Final = "settings"  # -> SettingsInForce
 
 ITEMS_PER_PAGE_MAX: Final = 1_000
 PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024  # a longer one is cut: a control frame has a limit
-HIDDEN: Final = "(hidden)"
 
 BanKind = Literal["clientid", "username", "ip"]
 Action = Literal["publish", "subscribe"]
@@ -87,6 +86,6 @@ class AclAnswer(Struct, frozen=True):
 
 
 class SettingsInForce(Struct, frozen=True):
-    """`settings`: all of them, as the file would say them; secrets are hidden."""
+    """`settings`: all of them, as the file would say them, without secrets."""
 
     settings: dict[str, Any]

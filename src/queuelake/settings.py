@@ -8,7 +8,7 @@ it does that is in `config.py`, which is imported only when something is loaded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, cast
+from typing import Annotated, Final, Literal, cast
 
 import msgspec
 from msgspec import Meta, field
@@ -28,6 +28,8 @@ from queuelake.ecq_settings import EcqConfig
 from queuelake.mq_settings import MqConfig
 from queuelake.queue_settings import QueueSettings
 from queuelake.sdv_settings import SdvConfig
+
+SECRET_KEYS: Final = frozenset({"secret"})
 
 
 class Listener(Section, frozen=True):
@@ -250,6 +252,21 @@ def as_table(settings: Settings) -> dict[str, object]:
     named = cast(dict[str, object], queues.pop("named"))
     queues.update({names.address(name): tree for name, tree in named.items()})
     return table
+
+
+def shown_table(settings: Settings) -> dict[str, object]:
+    """As `as_table`, for people: without what is unset, and secrets are not said."""
+    return _without_secrets(as_table(settings))
+
+
+def _without_secrets(table: dict[str, object]) -> dict[str, object]:
+    kept: dict[str, object] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            kept[key] = _without_secrets(value)
+        elif value is not None and not (key in SECRET_KEYS and value):
+            kept[key] = value
+    return kept
 
 
 def authentication_configured(settings: Settings) -> bool:

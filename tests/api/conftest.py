@@ -13,6 +13,11 @@ from tests.queues.client import QueueClient
 
 
 @pytest.fixture
+def admin_process() -> bool:
+    return True
+
+
+@pytest.fixture
 def admin(tmp_path: Path) -> Iterator[LiveAdmin]:
     live = LiveAdmin(tmp_path)
     yield live

@@ -93,8 +93,8 @@ def test_a_key_file_that_is_not_one_line_key_secret_stops_the_start(
     (tmp_path / "api-key").write_text(text)
     with pytest.raises(ConfigError, match="API key file"):
         ensure_api_key(tmp_path)
-    assert not KeyFile(tmp_path).accepts(text.strip().encode())
-    assert not KeyFile(tmp_path).accepts(b"")
+    assert KeyFile(tmp_path).identify(text.strip().encode()) is None
+    assert KeyFile(tmp_path).identify(b"") is None
 
 
 def test_a_replaced_key_works_at_once_and_the_old_one_no_more(admin: LiveAdmin) -> None:

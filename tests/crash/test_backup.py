@@ -62,7 +62,7 @@ def drain(keeper: Wire) -> list[p.Packet]:
 def test_a_backup_under_load_holds_everything_acknowledged_before_it(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
-    broker = fresh_broker({"http.enabled": False, "storage.map_size_bytes_initial": 1024 * 1024})
+    broker = fresh_broker({"storage.map_size_bytes_initial": 1024 * 1024})
     with broker.client(5) as keeper:
         keeper.connect("keeper", clean=False, properties=PERSISTENT)
         keeper.subscribe("plain/#", qos=2)
@@ -121,7 +121,7 @@ def _number(message: Outgoing) -> int:
 
 
 def test_a_backup_does_not_hold_up_the_broker(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
-    broker = fresh_broker({"http.enabled": False})
+    broker = fresh_broker()
     with broker.client(5) as keeper:
         keeper.connect("keeper", clean=False, properties=PERSISTENT)
         keeper.subscribe("t", qos=1)

@@ -13,7 +13,7 @@ from tests.crash.workload import Workload
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
     fresh_broker: BrokerFactory,
 ) -> None:
-    broker = fresh_broker({"listeners.mqtt.port": free_port(), "http.enabled": False})
+    broker = fresh_broker({"listeners.mqtt.port": free_port()})
     outcome = Workload(broker, seed=1).run(kills=6)
     assert outcome.violations == []
     assert outcome.kills == 6

@@ -45,7 +45,7 @@ class Clients:
 
 @pytest.fixture
 def broker(fresh_broker: BrokerFactory) -> BrokerProcess:
-    return fresh_broker({"http.enabled": False}, config=CONFIG)
+    return fresh_broker(config=CONFIG)
 
 
 @pytest.fixture

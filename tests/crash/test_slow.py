@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads memory fr
 
 @pytest.fixture
 def slow_broker(fresh_broker: BrokerFactory) -> BrokerProcess:
-    return fresh_broker({"http.enabled": False})
+    return fresh_broker()
 
 
 def anonymous_bytes(pid: int) -> int:

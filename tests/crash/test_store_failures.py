@@ -37,6 +37,11 @@ RESUME_S_MAX = 15.0
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit and /proc")
 
 
+@pytest.fixture
+def admin_process() -> bool:
+    return True
+
+
 class Publisher:
     """Publishes numbered messages and remembers which were acknowledged and which refused."""
 

@@ -9,6 +9,11 @@ from tests.conftest import BrokerFactory
 from tests.ecq.conftest import Connect
 
 
+@pytest.fixture
+def admin_process() -> bool:
+    return True
+
+
 @pytest.mark.rule("E2", "T6")
 def test_direct_publishes_are_counted(fresh_broker: BrokerFactory, connect: Connect) -> None:
     broker = fresh_broker()

@@ -26,6 +26,11 @@ RETRY = {"mq.find_queue_retry_interval": "200ms"}
 KEY = "message.headers.properties.User-Property.mq-key"
 
 
+@pytest.fixture
+def admin_process() -> bool:
+    return True
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "rule(*ids): the rules (M13), sections (section 8) and acceptance tests shown"

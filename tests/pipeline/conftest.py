@@ -23,6 +23,11 @@ FAILURES_MAX = 2  # of one task, so that there is a second attempt as on a clust
 TIMEOUT_S = 600
 
 
+@pytest.fixture
+def admin_process() -> bool:
+    return True
+
+
 @pytest.hookimpl(tryfirst=True)  # before they are spread over processes by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:

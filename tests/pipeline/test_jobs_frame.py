@@ -148,6 +148,23 @@ def test_what_fails_after_a_stop_is_part_of_the_stop(context: JobContext) -> Non
     assert run_job(context, interrupted, LineView("test")) == 130
 
 
+def test_a_job_which_stopped_in_time_calls_nothing_off_later(
+    context: JobContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session may be somebody's who goes on to use it."""
+    monkeypatch.setattr(frame, "GRACE_S", 3600.0)
+
+    def stopped(context: JobContext) -> Summary:
+        context.stop()
+        return never_ends(context)
+
+    assert run_job(context, stopped, LineView("test")) == 130
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join(10)
+            assert not thread.is_alive()
+
+
 def test_the_rate_is_that_of_the_last_seconds() -> None:
     progress = Progress(total=1000, started_s=0.0)
     progress.rate(0.0)

@@ -6,7 +6,7 @@ import pytest
 
 from queuelake.errors import RefusedError
 from queuelake.flight import ArchivedTold, Mark
-from queuelake.storage import api
+from queuelake.storage import api, queue_space
 from queuelake.storage.archive_tables import read_archived
 from tests.pipeline_broker.node import PAYLOAD, ArchiveNode
 
@@ -161,6 +161,8 @@ def test_a_mark_frees_the_space_of_a_queue_which_sleeps() -> None:
 
 
 def test_much_space_is_freed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not queue_space.__file__.endswith(".py"):
+        pytest.skip("a compiled constant cannot be replaced")
     for module in ("queue_tables", "queue_space"):
         monkeypatch.setattr(f"queuelake.storage.{module}.TRIM_CHUNKS_MAX", 10)
     node = ArchiveNode()

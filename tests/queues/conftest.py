@@ -19,6 +19,11 @@ Connect = Callable[..., QueueClient]
 MakeQueue = Callable[..., str]
 
 
+@pytest.fixture
+def admin_process() -> bool:
+    return True
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "rule(*ids): the rules (D13), sections (section 8) and acceptance tests shown"

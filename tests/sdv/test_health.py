@@ -14,6 +14,11 @@ from tests.sdv.conftest import ConnectPlatform
 NEEDS_PRLIMIT = pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
 
 
+@pytest.fixture
+def admin_process() -> bool:
+    return True
+
+
 @NEEDS_PRLIMIT
 @pytest.mark.rule("S4")
 def test_the_health_check_says_why(fresh_broker: BrokerFactory, connect: ConnectPlatform) -> None:

@@ -11,6 +11,11 @@ from tests.sdv.client import TRIGGER
 from tests.sdv.conftest import ConnectPlatform, ConnectVehicle
 
 
+@pytest.fixture
+def admin_process() -> bool:
+    return True
+
+
 @pytest.mark.rule("section 10", "S20", "S21")
 def test_a_scrape_tells_what_happened(
     fresh_broker: BrokerFactory, connect: ConnectPlatform, vehicle: ConnectVehicle

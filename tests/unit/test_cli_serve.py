@@ -18,6 +18,11 @@ from tests.interop.certificates import Authority
 from tests.unit.test_cli_pubsub import ENVIRONMENT, output, run
 
 
+@pytest.fixture
+def admin_process() -> bool:
+    return True
+
+
 def queuelake(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "queuelake.cli.main", *arguments],

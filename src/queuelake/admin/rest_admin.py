@@ -51,7 +51,7 @@ def add_admin_routes(app: FastAPI, services: Services) -> None:
 def _add_broker_routes(app: FastAPI, services: Services) -> None:
     @app.get("/api/v1/settings", tags=BROKER, responses=returns(SettingsInForce))
     async def settings() -> Response:
-        """All settings in force, as the configuration file would say them; secrets are hidden."""
+        """All settings in force, as the configuration file would say them, without secrets."""
         return answer(await services.settings())
 
     @app.get("/api/v1/subscriptions", tags=CLIENTS, responses=returns(SubscriptionPage))

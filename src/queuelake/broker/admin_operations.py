@@ -11,6 +11,7 @@ from typing import Final, cast, get_args
 from queuelake import control_admin as ops
 from queuelake.broker.auth.bans import RunTimeBan
 from queuelake.broker.core import Broker
+from queuelake.broker.operation import Operation, page_limit
 from queuelake.control_admin import (
     AclAnswer,
     Action,
@@ -34,11 +35,9 @@ from queuelake.protocol.topics import (
     split_shared,
     topic_problem,
 )
-from queuelake.settings import as_table
+from queuelake.settings import shown_table
 from queuelake.storage import api, records
 
-Operation = Callable[[dict[str, object]], object | Awaitable[object]]
-SECRETS: Final = frozenset({"secret", "password"})
 BAN_SECONDS_MAX: Final = 10 * 365 * 86_400
 LOOKED_AT_MAX: Final = 10_000  # for one page: most may not be wanted
 
@@ -68,7 +67,11 @@ class AdminOperations:
 
     def subscriptions(self, args: dict[str, object]) -> SubscriptionPage:
         """Of all clients or one; with `topic`, those which a message there would reach."""
-        limit, only, topic = _limit(args), _text(args, "client_id"), _text(args, "topic").encode()
+        limit, only, topic = (
+            page_limit(args),
+            _text(args, "client_id"),
+            _text(args, "topic").encode(),
+        )
         client, _, last = _text(args, "cursor").partition("\0")
         sessions = self._broker.sessions.by_client
         wanted = [only] if only in sessions else []
@@ -88,7 +91,10 @@ class AdminOperations:
     # Retained messages, as the store has them
 
     def retained(self, args: dict[str, object]) -> RetainedPage:
-        limit, topic_filter = _limit(args), _text(args, "filter").encode()
+        limit, topic_filter = (
+            page_limit(args),
+            _text(args, "filter").encode(),
+        )
         if topic_filter and (problem := filter_problem(topic_filter, self._levels_max)):
             raise RefusedError(f"filter {topic_filter.decode()!r}: {problem}")
         start = _text(args, "cursor").encode(errors="surrogateescape")
@@ -167,7 +173,7 @@ class AdminOperations:
         return AclAnswer(allowed, identity.platform)
 
     def settings(self, _: dict[str, object]) -> SettingsInForce:
-        return SettingsInForce(_hidden(as_table(self._broker.settings)))
+        return SettingsInForce(shown_table(self._broker.settings))
 
 
 def _subscriptions_of(broker: Broker, client_id: str, topic: bytes) -> list[SubscriptionInfo]:
@@ -228,21 +234,3 @@ def _kind(args: dict[str, object]) -> BanKind:
 
 def _text(args: dict[str, object], name: str) -> str:
     return str(args.get(name, ""))
-
-
-def _limit(args: dict[str, object]) -> int:
-    limit = args.get("limit", 100)
-    if not isinstance(limit, int) or not 1 <= limit <= ops.ITEMS_PER_PAGE_MAX:
-        raise RefusedError(f"limit is {limit!r}, may be 1 to {ops.ITEMS_PER_PAGE_MAX}")
-    return limit
-
-
-def _hidden(table: dict[str, object]) -> dict[str, object]:
-    """The same table, without what nobody has to see."""
-    shown: dict[str, object] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            shown[key] = _hidden(value)
-        else:
-            shown[key] = ops.HIDDEN if key in SECRETS and value else value
-    return shown

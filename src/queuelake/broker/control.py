@@ -19,12 +19,13 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from queuelake.broker.audit import CHANGES, Audit
+from queuelake.broker.operation import Operation
 from queuelake.control import (
     SOCKET_NAME,
     SOCKET_PATH_BYTES_MAX,
@@ -41,7 +42,6 @@ CONNECTIONS_MAX = 64
 REQUESTS_PER_CONNECTION_MAX = 64
 PRIVATE_DIR_PREFIX = "queuelake-"
 
-Operation = Callable[[dict[str, object]], object | Awaitable[object]]
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from queuelake import control_ecq as ops
-from queuelake.broker.queue_operations import Operation
+from queuelake.broker.operation import Operation
 from queuelake.control_ecq import (
     EcqConfigInfo,
     EcqConfigInUse,

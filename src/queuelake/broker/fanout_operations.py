@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from queuelake import control_sdv as ops
-from queuelake.broker.queue_operations import Operation
+from queuelake.broker.operation import Operation
 from queuelake.control_sdv import (
     SdvCancelled,
     SdvConfigInfo,

@@ -62,7 +62,7 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         refusing = connection.delivery.service_for(topic) if topic[0] == DOLLAR else None
         if refusing is not None:
             refusing.refused(topic)
-        _answerrefused(connection, packet, reason)
+        _answer_refused(connection, packet, reason)
         return
     if target is not None or topic.startswith(QUEUE_PREFIX):
         _publish_to_queue(connection, packet, topic, session, target, now_ms)
@@ -206,7 +206,7 @@ def _confirm(
         delivery = connection.delivery
         if count and delivery.refused == count and not delivery.stored and connection.version == V5:
             session.inbound.discard(packet_id)
-            _answerrefused(connection, packet, reasons.QUOTA_EXCEEDED)
+            _answer_refused(connection, packet, reasons.QUOTA_EXCEEDED)
             return
         connection.answer(head + PACKET_IDS[packet_id], durable)
     else:
@@ -245,7 +245,7 @@ def _refusal(
     return 0
 
 
-def _answerrefused(connection: Connection, packet: Publish, reason: int) -> None:
+def _answer_refused(connection: Connection, packet: Publish, reason: int) -> None:
     if packet.qos == 0:
         return
     kind = packets.PUBACK if packet.qos == 1 else packets.PUBREC

@@ -15,6 +15,7 @@ import msgspec
 from queuelake import control_queues as ops
 from queuelake import names
 from queuelake.broker import queue_views, redrive
+from queuelake.broker.operation import Operation
 from queuelake.broker.queue_views import Place
 from queuelake.broker.queues import publishing
 from queuelake.broker.queues.durable import DurableHost
@@ -27,7 +28,6 @@ from queuelake.protocol import properties as p
 from queuelake.protocol.wire import varint
 from queuelake.storage.chunk import Record
 
-Operation = Callable[[dict[str, object]], object | Awaitable[object]]
 LETTERS_PER_SLICE: Final = 200
 PUBLISHER: Final = b"admin"
 

@@ -18,7 +18,7 @@ import msgspec
 
 from queuelake import control_mq as ops
 from queuelake.broker.message_queues.metrics import CLASSES, MqMetrics
-from queuelake.broker.queue_operations import Operation
+from queuelake.broker.operation import Operation, page_limit
 from queuelake.control_mq import (
     MqClassFigures,
     MqConfigInfo,
@@ -87,7 +87,8 @@ class MessageQueueOperations:
 
     def queues(self, args: dict[str, object]) -> MqPage:
         self._check_enabled()
-        limit, after = _limit(args), _read_cursor(str(args.get("cursor", "")))
+        limit = page_limit(args, ops.QUEUES_PER_PAGE_MAX)
+        after = _read_cursor(str(args.get("cursor", "")))
         known = self._queues.names()
         start = bisect.bisect_right(known, after) if after else 0
         page: list[MqInfo] = []
@@ -195,13 +196,6 @@ def _settings(args: dict[str, object]) -> object:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadMqSettingsError([f"the body is a JSON object; this is none: {error}"]) from error
-
-
-def _limit(args: dict[str, object]) -> int:
-    limit = args.get("limit", 100)
-    if not isinstance(limit, int) or not 1 <= limit <= ops.QUEUES_PER_PAGE_MAX:
-        raise RefusedError(f"limit is {limit!r}, may be 1 to {ops.QUEUES_PER_PAGE_MAX}")
-    return limit
 
 
 def _cursor(name: str) -> str:

@@ -16,11 +16,12 @@ from queuelake.broker.ecq_operations import EcqOperations
 from queuelake.broker.fanout_operations import FanoutOperations
 from queuelake.broker.letter_operations import LetterOperations
 from queuelake.broker.message_queue_operations import MessageQueueOperations
+from queuelake.broker.operation import Operation
 from queuelake.broker.pipeline.jobs import Jobs
 from queuelake.broker.pipeline.lease import Leases
 from queuelake.broker.pipeline.operations import PipelineOperations
 from queuelake.broker.queue_census import QueueCensus
-from queuelake.broker.queue_operations import Operation, QueueOperations
+from queuelake.broker.queue_operations import QueueOperations
 from queuelake.broker.session import Session
 from queuelake.control import (
     ClientInfo,

@@ -7,15 +7,14 @@ A question about one queue wakes it; a list does not.
 
 from __future__ import annotations
 
-import asyncio
 import bisect
-from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from queuelake import control_queues as ops
 from queuelake import names
 from queuelake.broker import queue_views, redrive
+from queuelake.broker.operation import Operation, page_limit, stored
 from queuelake.broker.queue_census import in_flight, latency_s
 from queuelake.broker.queue_views import Place
 from queuelake.broker.queues.durable import DurableHost
@@ -41,11 +40,9 @@ from queuelake.control_queues import (
 )
 from queuelake.engine import commands as c
 from queuelake.engine.groups import Group
-from queuelake.errors import NotFoundError, RefusedError, StorageError
+from queuelake.errors import NotFoundError, RefusedError
 from queuelake.queue_settings import merged, read_changes
 from queuelake.storage.chunk import Record
-
-Operation = Callable[[dict[str, object]], object | Awaitable[object]]
 
 
 class GroupInUseError(RefusedError):
@@ -79,7 +76,7 @@ class QueueOperations:
     # Settings
 
     def queues(self, args: dict[str, object]) -> QueuePage:
-        limit, cursor = _limit(args), str(args.get("cursor", ""))
+        limit, cursor = page_limit(args), str(args.get("cursor", ""))
         known = self._queues.names()
         start = bisect.bisect_right(known, cursor) if cursor else 0
         page = known[start : start + limit]
@@ -182,7 +179,11 @@ class QueueOperations:
 
     def consumers(self, args: dict[str, object]) -> ConsumerPage:
         """The cursor is group and client id of the last one, with a null character between."""
-        host, limit, cursor = self._queue(args), _limit(args), str(args.get("cursor", ""))
+        host, limit, cursor = (
+            self._queue(args),
+            page_limit(args),
+            str(args.get("cursor", "")),
+        )
         after_group, _, after_client = cursor.partition("\0")
         known = sorted(
             (group.name, client_id)
@@ -209,7 +210,11 @@ class QueueOperations:
     # Messages
 
     def messages(self, args: dict[str, object]) -> MessagePage:
-        host, limit, start = self._queue(args), _limit(args), args.get("from", 0)
+        host, limit, start = (
+            self._queue(args),
+            page_limit(args),
+            args.get("from", 0),
+        )
         assert isinstance(start, int)
         partition = args.get("partition")
         count = len(host.machine.partitions)
@@ -234,7 +239,11 @@ class QueueOperations:
     # Dead letters
 
     def dead_letters(self, args: dict[str, object]) -> DeadLetterPage:
-        host, limit, begin = self._queue(args), _limit(args), _begin(args)
+        host, limit, begin = (
+            self._queue(args),
+            page_limit(args),
+            _begin(args),
+        )
         letters = redrive.letters_of(host)
         if letters is None:
             return DeadLetterPage([])
@@ -266,20 +275,7 @@ class QueueOperations:
         Raises:
             StorageError: it could not be.
         """
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        runner = self._queues.runner
-
-        def stored() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        def failed() -> None:
-            if not done.done():
-                done.set_exception(StorageError(f"not stored so far: {runner.failure}"))
-
-        runner.if_failed(failed)
-        runner.after_durable(stored)
-        await done
+        await stored(self._queues.runner)
 
 
 def _group_stats(group: Group) -> GroupStats:
@@ -303,13 +299,6 @@ def _consumer(host: HostedQueue, group: Group, client_id: str) -> ConsumerInfo:
         consumer.held,
         connection.seen_ms if connection is not None else 0,
     )
-
-
-def _limit(args: dict[str, object]) -> int:
-    limit = args.get("limit", 100)
-    if not isinstance(limit, int) or not 1 <= limit <= ops.ITEMS_PER_PAGE_MAX:
-        raise RefusedError(f"limit is {limit!r}, may be 1 to {ops.ITEMS_PER_PAGE_MAX}")
-    return limit
 
 
 def _begin(args: dict[str, object]) -> Place:

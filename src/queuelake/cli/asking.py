@@ -6,7 +6,6 @@ without HTTP. Whoever works on another machine has the same over REST.
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ import typer
 
 from queuelake.cli.configuration import toml_lines
 from queuelake.cli.options import read_settings
+from queuelake.cli.showing import print_json
 from queuelake.errors import RefusedError
 
 TIMEOUT_S = 60.0
@@ -53,10 +53,6 @@ class Asker:
             return call(self._data_dir, operation, arguments, TIMEOUT_S)
         except UnicodeEncodeError as error:
             raise RefusedError(f"{error.object!r} is not UTF-8") from error
-
-
-def print_json(answer: object) -> None:
-    print(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
 def print_garbage_collection(answer: object) -> None:

@@ -12,7 +12,7 @@ import typer
 from queuelake.cli.options import Assignments, Config, DataDir, read_settings
 
 if TYPE_CHECKING:
-    from queuelake.settings import Settings
+    pass
 
 EPILOG = """
 Examples:
@@ -20,7 +20,6 @@ Examples:
   queuelake config show > queuelake.toml           every key with its value, to start from
   queuelake config check --config queuelake.toml   before a restart: exit code 2 when wrong
 """
-SECRET_KEYS = frozenset({"secret"})
 BARE_KEY = re.compile("[A-Za-z0-9_-]+")
 
 app = typer.Typer(
@@ -36,7 +35,9 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of TOML.")] = False,
 ) -> None:
     """Print the effective configuration, defaults included; secrets are left out."""
-    table = shown(read_settings(config, data_dir, assignments))
+    from queuelake.settings import shown_table
+
+    table = shown_table(read_settings(config, data_dir, assignments))
     print(json.dumps(table, indent=2) if as_json else "\n".join(toml_lines(table)))
 
 
@@ -45,23 +46,6 @@ def check(config: Config = None, data_dir: DataDir = None, assignments: Assignme
     """Check the configuration: one line for each mistake, exit code 2 when there is one."""
     read_settings(config, data_dir, assignments)
     print("configuration ok")
-
-
-def shown(settings: Settings) -> dict[str, object]:
-    """The settings as plain tables, without secrets and without what is unset."""
-    from queuelake.settings import as_table
-
-    return _without_secrets(as_table(settings))
-
-
-def _without_secrets(table: dict[str, object]) -> dict[str, object]:
-    kept: dict[str, object] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            kept[key] = _without_secrets(value)
-        elif value is not None and not (key in SECRET_KEYS and value):
-            kept[key] = value
-    return kept
 
 
 def toml_lines(table: dict[str, object], section: str = "") -> Iterator[str]:

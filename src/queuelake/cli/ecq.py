@@ -15,9 +15,9 @@ from queuelake.cli.asking import (
     WhichConfig,
     print_config,
     print_garbage_collection,
-    print_json,
 )
 from queuelake.cli.options import Assignments, Config, DataDir
+from queuelake.cli.showing import print_json
 
 EPILOG = """
 Examples:

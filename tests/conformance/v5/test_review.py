@@ -77,7 +77,7 @@ def test_an_answer_behind_a_close_frame_harms_nobody_else(
 def test_more_retained_messages_than_fit_into_memory_all_arrive(
     fresh_broker: BrokerFactory, clients: Clients, qos: int, expiry_s: int
 ) -> None:
-    broker = fresh_broker({"limits.memory_bytes_per_client_max": 10_000, "http.enabled": False})
+    broker = fresh_broker({"limits.memory_bytes_per_client_max": 10_000})
     publisher = clients(of=broker)
     for number in range(300):
         publisher.send_publish(f"kept/{number}", bytes(100), qos=number % 2, retain=True)
@@ -118,7 +118,7 @@ def test_a_client_which_cannot_take_connack_is_refused_in_few_bytes(dial: Client
 def test_a_client_which_asks_on_and_reads_nothing_is_cut_off(
     fresh_broker: BrokerFactory, clients: Clients
 ) -> None:
-    broker = fresh_broker({"limits.memory_bytes_per_client_max": 100_000, "http.enabled": False})
+    broker = fresh_broker({"limits.memory_bytes_per_client_max": 100_000})
     client = clients(of=broker)
     question = p.subscribe(1, [("#/" + "x" * 90, 0)]) * 100
     for _ in range(1500):

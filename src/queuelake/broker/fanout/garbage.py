@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.interval import Interval
+from queuelake.broker.slices import Slices
 from queuelake.storage import api
 from queuelake.storage import sdv_tables as t
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("queuelake.fanout")
 
 RECORDS_PER_SLICE: Final = 100
-PAUSE_S: Final = 0.01
 FIRST_RUN_MS_MAX: Final = 30 * 60_000
 _LAST: Final = b"\xff" * 64
 
@@ -30,7 +30,7 @@ _LAST: Final = b"\xff" * 64
 class Garbage:
     """Runs every `gc_interval`."""
 
-    __slots__ = ("_fanout", "_interval", "_oldest_ms", "_run")
+    __slots__ = ("_fanout", "_interval", "_oldest_ms", "_work")
 
     def __init__(self, fanout: Fanout) -> None:
         self._fanout: Fanout = fanout
@@ -40,7 +40,7 @@ class Garbage:
             lambda: fanout.config.gc_interval_ms,
             lambda _: self.collect(),
         )
-        self._run: Iterator[None] | None = None
+        self._work: Slices = Slices(fanout.loop, "garbage collection of vehicle fan-out")
         self._oldest_ms: int = 0  # no row is older; 0: nobody knows
 
     def start(self) -> None:
@@ -54,26 +54,13 @@ class Garbage:
 
     def collect(self) -> bool:
         """Begin a run; False: one is under way."""
-        if self._run is not None:
+        if self._work.is_running():
             log.warning("garbage collection of vehicle fan-out is under way already")
             return False
         self._fanout.metrics.gc_runs += 1
         too_old_ms = self._fanout.clock.now_ms() - self._fanout.config.data_retention_ms
-        self._run = self._look_through(too_old_ms)
-        self._step()
+        self._work.begin(self._look_through(too_old_ms))
         return True
-
-    def _step(self) -> None:
-        assert self._run is not None
-        try:
-            next(self._run)
-        except StopIteration:
-            self._run = None
-        except Exception:  # the next run may fare better
-            log.exception("garbage collection of vehicle fan-out")
-            self._run = None
-        else:
-            self._fanout.loop.call_later(PAUSE_S, self._step)
 
     def _look_through(self, too_old_ms: int) -> Iterator[None]:
         fanout = self._fanout

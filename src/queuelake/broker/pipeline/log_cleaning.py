@@ -7,7 +7,6 @@ whose row is gone are dropped. So each write is looked at about twice in its lif
 
 from __future__ import annotations
 
-import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Iterator
 from typing import Final, final
@@ -17,16 +16,14 @@ from queuelake.broker.interval import Interval
 from queuelake.broker.participant import Participant
 from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.broker.runner import Runner
+from queuelake.broker.slices import Slices
 from queuelake.storage import api
 from queuelake.storage import log_tables as t
 from queuelake.tables import LOG_SHARDS
 
-log = logging.getLogger("queuelake.pipeline")
-
 LOOK_EVERY_MS: Final = 1_000
 ENTRIES_SPARE: Final = 20_000  # a log may have more than it needs
 ENTRIES_PER_SLICE: Final = 2_000
-PAUSE_S: Final = 0.01
 ROWS: Final = {api.ECQ_LOG: api.ECQ_PAYLOAD, api.SDV_LOG: api.SDV_IDS}
 
 
@@ -46,9 +43,8 @@ class LogCleaning:
         self._log = write_log
         self._participant = participant
         self._runner = runner
-        self._loop = loop
         self._interval = Interval(clock, timers, lambda: LOOK_EVERY_MS, lambda _: self.look())
-        self._run: Iterator[None] | None = None
+        self._slices = Slices(loop, "cleaning a log of writes")
         self.entries_spare = ENTRIES_SPARE
 
     def start(self) -> None:
@@ -56,29 +52,14 @@ class LogCleaning:
 
     def look(self) -> None:
         """Begin to clean if it is worth it."""
-        if self._run is not None or self._runner.failure:
+        if self._slices.is_running() or self._runner.failure:
             return
         with self._log.store.view() as view:
             rows = view.count(ROWS[self._log.table])
         if self._log.state.entries > 2 * rows + self.entries_spare:
-            self._run = self._clean()
-            self._step()
-
-    def _step(self) -> None:
-        assert self._run is not None
-        try:
-            next(self._run)
-        except StopIteration:
-            # The next one must not see in the store what this one has dropped.
-            self._runner.after_durable(self._end)
-        except Exception:  # the next run may fare better
-            log.exception("cleaning a log of writes")
-            self._end()
-        else:
-            self._loop.call_later(PAUSE_S, self._step)
-
-    def _end(self) -> None:
-        self._run = None
+            # The next run must not see in the store what this one has dropped.
+            end = self._slices.end
+            self._slices.begin(self._clean(), lambda: self._runner.after_durable(end))
 
     def _clean(self) -> Iterator[None]:
         failures = self._log.failures

@@ -15,6 +15,7 @@ import msgspec
 
 from queuelake import control_pipeline as ops
 from queuelake import names
+from queuelake.broker.operation import Operation
 from queuelake.broker.pipeline.archive import Archive
 from queuelake.broker.pipeline.holding import Holding
 from queuelake.broker.pipeline.jobs import Jobs
@@ -25,7 +26,6 @@ from queuelake.flight import ArchivedTold, JobAnswer, JobTold, Lease, LeaseAsked
 from queuelake.storage import queue_tables as t
 from queuelake.storage.api import Store
 
-Operation = Callable[[dict[str, object]], object | Awaitable[object]]
 T = TypeVar("T", bound=msgspec.Struct)
 
 

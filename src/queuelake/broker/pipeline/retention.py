@@ -8,13 +8,13 @@ the next one follows, until they fit.
 
 from __future__ import annotations
 
-import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.interval import Interval
+from queuelake.broker.slices import Slices
 from queuelake.config_types import parse_duration
 from queuelake.storage import api
 from queuelake.storage import pipeline_tables as t
@@ -28,12 +28,9 @@ if TYPE_CHECKING:
     from queuelake.broker.queues.registry import Queues
     from queuelake.settings import Lake
 
-log = logging.getLogger("queuelake.pipeline")
-
 RUN_EVERY_MS: Final = 60_000
 AGAIN_MS: Final = 1_000
 ROWS_PER_SLICE: Final = 200
-PAUSE_S: Final = 0.01
 SHARES: Final = 8  # the oldest of so many equal parts of the time goes when there is too much
 TABLES: Final[dict[Table, int]] = {"stats": api.STATS, "events": api.EVENTS}
 
@@ -50,11 +47,10 @@ class RecordRetention:
         settings: Lake,
     ) -> None:
         self._queues = queues
-        self._loop = loop
         self._age_ms_max = parse_duration(settings.events_age_max)
         self._bytes_max = settings.events_bytes_max
         self._interval = Interval(queues.clock, timers, lambda: RUN_EVERY_MS, self.run)
-        self._run: Iterator[None] | None = None
+        self._slices = Slices(loop, "deleting events")
         # Table and queue -> what the lake has, as long as the store may not know of it.
         self._marks: dict[tuple[Table, int], int] = {}
         self._oldest_ms = 0  # as far as the last run saw; 0: there was none yet
@@ -70,31 +66,19 @@ class RecordRetention:
         self._interval.begin(AGAIN_MS)
 
     def run(self, now_ms: int) -> None:
-        if self._run is not None or self._queues.runner.failure:
+        if self._slices.is_running() or self._queues.runner.failure:
             return
         cutoff_ms = now_ms - self._age_ms_max if self._age_ms_max else 0
         if self._queues.ledger.bytes > self._bytes_max and self._oldest_ms:
             share_ms = max(1, (now_ms - self._oldest_ms) // SHARES)
             cutoff_ms = max(cutoff_ms, self._oldest_ms + share_ms)
         self._has_effect = not self._oldest_ms
-        self._run = self._go_through(cutoff_ms, now_ms)
-        self._step()
-
-    def _step(self) -> None:
-        assert self._run is not None
-        try:
-            next(self._run)
-        except StopIteration:
-            # The next one must not see in the store what this one has deleted.
-            self._queues.runner.after_durable(self._end)
-        except Exception:  # the next run may fare better
-            log.exception("deleting events")
-            self._run = None
-        else:
-            self._loop.call_later(PAUSE_S, self._step)
+        # The next run must not see in the store what this one has deleted.
+        run = self._go_through(cutoff_ms, now_ms)
+        self._slices.begin(run, lambda: self._queues.runner.after_durable(self._end))
 
     def _end(self) -> None:
-        self._run = None
+        self._slices.end()
         if self._queues.ledger.bytes > self._bytes_max and self._has_effect:
             self._interval.begin(AGAIN_MS)
 

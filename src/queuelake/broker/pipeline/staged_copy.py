@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from typing import Final, final
 
+from queuelake.broker.operation import stored
 from queuelake.broker.queues.extending import StagedChunk
 from queuelake.broker.runner import Runner
 from queuelake.engine import commands as c
-from queuelake.errors import StorageError
 from queuelake.storage import api
 from queuelake.storage.prepared import (
     HAS_PRIORITIES,
@@ -104,20 +104,3 @@ async def copy(plan: Plan, prepared: PreparedReader, runner: Runner, threads: Ex
         before = stored(runner)
     if before is not None:
         await before
-
-
-def stored(runner: Runner) -> asyncio.Future[None]:
-    """Done when the group being collected is durable; a StorageError when it has failed."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def succeeded() -> None:
-        if not done.done():
-            done.set_result(None)
-
-    def failed() -> None:
-        if not done.done():
-            done.set_exception(StorageError(f"not stored so far: {runner.failure}"))
-
-    runner.if_failed(failed)
-    runner.after_durable(succeeded)
-    return done

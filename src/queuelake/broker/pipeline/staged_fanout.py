@@ -9,7 +9,7 @@ from pathlib import Path
 from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.fanout.trigger import check_name, data_id_problem
 from queuelake.broker.fanout.vehicles import FiledVehicles
-from queuelake.broker.pipeline.staged_copy import stored
+from queuelake.broker.operation import stored
 from queuelake.control_pipeline import CommitStage
 from queuelake.errors import RefusedError, StorageError
 from queuelake.storage import api

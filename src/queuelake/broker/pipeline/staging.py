@@ -22,11 +22,11 @@ from queuelake import tables
 from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.message_queues.host import MessageQueueHost
 from queuelake.broker.message_queues.service import MessageQueues
-from queuelake.broker.pipeline.staged_copy import Plan, copy, stored
+from queuelake.broker.operation import Operation, stored
+from queuelake.broker.pipeline.staged_copy import Plan, copy
 from queuelake.broker.pipeline.staged_fanout import fan_out
 from queuelake.broker.pipeline.staged_targets import StageTargets
 from queuelake.broker.pipeline.staged_work import discard, move_delayed
-from queuelake.broker.queue_operations import Operation
 from queuelake.broker.queues.extending import extend
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.upkeep import QueueUpkeep

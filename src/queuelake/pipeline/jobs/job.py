@@ -97,6 +97,7 @@ class JobContext:
         self.started_ms = time.time_ns() // 1_000_000
         self.detail: dict[str, str] = {}  # told to the broker, and kept in the lake
         self._stop = threading.Event()
+        self._grace: threading.Timer | None = None
         self._connection: Connection | None = None
         self._spark = spark
         self._owns_spark = spark is None
@@ -142,9 +143,14 @@ class JobContext:
         """Let the job end at its next check; what Spark does then has `GRACE_S` to end."""
         if not self._stop.is_set():
             self._stop.set()
-            timer = threading.Timer(GRACE_S, self._call_off)
-            timer.daemon = True
-            timer.start()
+            self._grace = threading.Timer(GRACE_S, self._call_off)
+            self._grace.daemon = True
+            self._grace.start()
+
+    def ended(self) -> None:
+        """The job is over: what its session does from now on is somebody else's."""
+        if self._grace is not None:
+            self._grace.cancel()
 
     @property
     def stopping(self) -> bool:
@@ -212,6 +218,8 @@ def run_job(
                 outcome = _outcome(context, "failed", Summary(str(failure)))
                 _end(context, view, teller, journal, outcome)
                 raise failure from error
+        finally:
+            context.ended()
         _end(context, view, teller, journal, outcome)
     return EXIT_DONE if outcome.state == "done" else EXIT_STOPPED
 

@@ -1,0 +1,52 @@
+"""Work which takes long, in small parts with pauses in which others are served."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Iterator
+from typing import Final
+
+PAUSE_S: Final = 0.01
+
+log = logging.getLogger("queuelake.broker")
+
+
+class Slices:
+    """One run at a time of the work called `what`: each step of its iterator is a part.
+
+    A run which fails is over: the next one may fare better. One which comes to its end is over when
+    whoever began it says so with `end`.
+    """
+
+    __slots__ = ("_finished", "_loop", "_run", "_what")
+
+    def __init__(self, loop: AbstractEventLoop, what: str) -> None:
+        self._loop = loop
+        self._what = what
+        self._run: Iterator[None] | None = None
+        self._finished: Callable[[], None] = self.end
+
+    def is_running(self) -> bool:
+        return self._run is not None
+
+    def begin(self, run: Iterator[None], finished: Callable[[], None] | None = None) -> None:
+        """Do the first part now; `finished` is called when the last one is done."""
+        self._run = run
+        self._finished = finished or self.end
+        self._step()
+
+    def end(self) -> None:
+        self._run = None
+
+    def _step(self) -> None:
+        assert self._run is not None
+        try:
+            next(self._run)
+        except StopIteration:
+            self._finished()
+        except Exception:
+            log.exception("%s", self._what)
+            self.end()
+        else:
+            self._loop.call_later(PAUSE_S, self._step)
