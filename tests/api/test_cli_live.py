@@ -145,7 +145,11 @@ def test_clients_are_listed_shown_disconnected_and_banned(run: Run, connect: Con
 
 def test_retained_messages_are_listed_shown_and_deleted(run: Run, connect: Connect) -> None:
     connect().wire.publish("cli-retained/kept", b"21.5", qos=1, retain=True)
-    assert rows(run("retained", "list", "--filter", "cli-retained/#"))[2][:3] == ["cli-retained/kept", "4", "1"]
+    assert rows(run("retained", "list", "--filter", "cli-retained/#"))[2][:3] == [
+        "cli-retained/kept",
+        "4",
+        "1",
+    ]
     assert run("retained", "show", "cli-retained/kept") == "21.5\n"
     assert run("retained", "delete", "cli-retained/kept", "--yes") == "deleted cli-retained/kept\n"
     assert json.loads(run("retained", "list", "--filter", "cli-retained/#", "--json")) == []
