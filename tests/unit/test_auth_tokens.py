@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from queuelake.broker.auth.tokens import TokenVerifier, looks_like_token
+from queuelake.broker.auth.tokens import TokenVerifier
 from queuelake.errors import BadCredentialsError, ConfigError
 from queuelake.settings import Jwt
 
@@ -235,6 +235,6 @@ def test_wrong_key_files_are_config_errors(tmp_path: Path) -> None:
 
 
 def test_a_password_is_not_taken_for_a_token() -> None:
-    assert looks_like_token(token({"sub": "a"}))
-    assert not looks_like_token(b"pass.word.x")
-    assert not looks_like_token(b"eyJ")
+    assert TokenVerifier.recognizes(token({"sub": "a"}))
+    assert not TokenVerifier.recognizes(b"pass.word.x")
+    assert not TokenVerifier.recognizes(b"eyJ")

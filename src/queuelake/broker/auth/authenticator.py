@@ -17,15 +17,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from queuelake.broker.auth.bans import Bans, FailedLogins
 from queuelake.broker.auth.matchers import parse_address
 from queuelake.broker.auth.passwords import PasswordFile
-from queuelake.broker.auth.scram import SCRAM_METHOD, ScramExchange, ScramFile
-from queuelake.broker.auth.tokens import TokenIdentity, TokenVerifier, looks_like_token
 from queuelake.errors import BadCredentialsError, BannedError, ConfigError, NotAuthorizedError
 from queuelake.settings import AclRule, Auth, Settings, authentication_configured
+
+# A broker which uses neither does not pay for their libraries: they are imported where made.
+if TYPE_CHECKING:
+    from queuelake.broker.auth.scram import ScramExchange, ScramFile
+    from queuelake.broker.auth.tokens import TokenIdentity, TokenVerifier
 
 
 @final
@@ -88,6 +91,8 @@ class Files:
             mistakes += error.mistakes
         try:
             if auth.scram_file:
+                from queuelake.broker.auth.scram import ScramFile
+
                 kept = former.scram if former is not None else None
                 key = kept.stand_in_key if kept is not None else b""
                 self.scram = ScramFile(auth.scram_file, key)
@@ -95,6 +100,8 @@ class Files:
             mistakes += error.mistakes
         try:
             if auth.jwt.secret or auth.jwt.public_key_file or auth.jwt.jwks_file:
+                from queuelake.broker.auth.tokens import TokenVerifier
+
                 self.tokens = TokenVerifier(auth.jwt)
         except ConfigError as error:
             mistakes += error.mistakes
@@ -138,7 +145,7 @@ class Authenticator:
         if login.certificate_user is not None or not self.configured or login.password is None:
             return True
         files = self._files
-        if files.tokens is not None and looks_like_token(login.password):
+        if files.tokens is not None and files.tokens.recognizes(login.password):
             return True
         return files.passwords is None or self._is_banned(login, login.username)
 
@@ -157,8 +164,9 @@ class Authenticator:
             return self._anonymous(login)
         files = self._files
         password = login.password
-        if password is not None and files.tokens is not None and looks_like_token(password):
-            return self._by_token(login, files.tokens, password)
+        tokens = files.tokens
+        if password is not None and tokens is not None and tokens.recognizes(password):
+            return self._by_token(login, tokens, password)
         username = login.username or ""
         if password is None or files.passwords is None:
             raise self._refused(login)
@@ -171,9 +179,7 @@ class Authenticator:
     def begin_exchange(self, method: str) -> ScramExchange | None:
         """Start an enhanced authentication; None when there is no such method here."""
         scram = self._files.scram
-        if scram is None or method != SCRAM_METHOD:
-            return None
-        return ScramExchange(scram)
+        return scram.begin(method) if scram is not None else None
 
     def identity_of(self, username: str, login: Login) -> Identity:
         """The identity of a user who has proven the name.

@@ -84,6 +84,10 @@ class ScramFile:
     def __len__(self) -> int:
         return len(self._users[0])
 
+    def begin(self, method: str) -> ScramExchange | None:
+        """Start an exchange; None when the client means another method."""
+        return ScramExchange(self) if method == SCRAM_METHOD else None
+
     def credentials(self, username: str) -> Credentials:
         """Those of the user, or for an unknown one some that no password fits."""
         users, entries = self._users

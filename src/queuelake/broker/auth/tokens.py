@@ -90,6 +90,11 @@ class TokenVerifier:
         if mistakes:
             raise ConfigError(mistakes)
 
+    @staticmethod
+    def recognizes(password: bytes) -> bool:
+        """Three base64 parts, the first a JSON object: no hash tells it from a password."""
+        return password.startswith(b"eyJ") and password.count(b".") == 2
+
     def verify(self, token: bytes, now: float) -> TokenIdentity:
         """Raises BadCredentialsError for whatever is wrong with the token."""
         try:
@@ -145,11 +150,6 @@ class TokenVerifier:
         if kid is None and len(fitting) == 1:
             return fitting[0]
         raise ValueError("no key fits the token's algorithm and key id")
-
-
-def looks_like_token(password: bytes) -> bool:
-    """Three base64 parts, the first a JSON object: no hash is needed to tell it from a password."""
-    return password.startswith(b"eyJ") and password.count(b".") == 2
 
 
 def _check_times(claims: Mapping[str, Any], now: float) -> float | None:
