@@ -41,8 +41,12 @@ FILE_KEYS = (
 )
 
 
-def load_settings(path: str | None, environ: Mapping[str, str], assignments: list[str]) -> Settings:
+def load_settings(
+    path: str | None, environ: Mapping[str, str], assignments: list[str]
+) -> tuple[Settings, dict[str, str]]:
     """Read the file, the environment and the `--set` assignments; the later wins.
+
+    Returns the settings, and where each value came from which is no default.
 
     Raises:
         ConfigError: one line for each mistake; show them all and stop.
@@ -61,7 +65,7 @@ def load_settings(path: str | None, environ: Mapping[str, str], assignments: lis
         else:
             mistake = f"{key!r} has no value; write --set section.key=value"
             loader.layers.add_mistake("--set", mistake)
-    return loader.settings()
+    return loader.settings(), loader.layers.origins
 
 
 class _Loader:

@@ -122,7 +122,7 @@ class ClientInfo(Struct, frozen=True):
 
 
 class ClientPage(Struct, frozen=True):
-    """`clients` {limit, cursor}: sorted by client id; `next_cursor` is null on the last page."""
+    """`clients` {limit, cursor, search}: sorted by client id; `next_cursor` null: no more."""
 
     items: list[ClientInfo]
     next_cursor: str | None = None

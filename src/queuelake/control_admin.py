@@ -89,3 +89,6 @@ class SettingsInForce(Struct, frozen=True):
     """`settings`: all of them, as the file would say them, without secrets."""
 
     settings: dict[str, Any]
+    origins: Annotated[
+        dict[str, str], Meta(description="where a value came from which is no default, by its key")
+    ] = {}

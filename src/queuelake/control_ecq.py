@@ -15,16 +15,25 @@ from queuelake.ecq_settings import RejectPolicy
 # Operations, with their arguments.
 ECQ_STATUS: Final = "ecq_status"  # -> EcqStatus
 ECQ_INSPECT: Final = "ecq_inspect"  # owner -> EcqInspection
+ECQ_OWNERS: Final = "ecq_owners"  # limit, cursor -> EcqOwnerPage
+ECQ_ENTRIES: Final = "ecq_entries"  # owner, limit, cursor -> EcqEntryPage
 ECQ_GC: Final = "ecq_gc"  # -> EcqGcAnswer
 ECQ_CONFIG: Final = "ecq_config"  # -> EcqConfigInfo
 ECQ_CONFIGURE: Final = "ecq_configure"  # settings (JSON) -> EcqConfigInfo
 ECQ_REWIND: Final = "ecq_rewind"  # owner, body (JSON of EcqRewind) -> EcqPosition
+
+OWNERS_PER_PAGE_MAX: Final = 1_000
+ENTRIES_PER_PAGE_MAX: Final = 1_000
+# A page ends early here, and a longer payload is cut: a control frame has a limit.
+PAYLOADS_BYTES_MAX: Final = 4 * 1024 * 1024
 
 EMPTY: Final = "empty"
 NONE: Final = "none"
 
 Milliseconds = Annotated[int, Meta(ge=0, description="milliseconds")]
 DurationText = Annotated[str, Meta(description='such as "7d", or milliseconds as "604800000"')]
+Moment = Annotated[int, Meta(ge=0, description="milliseconds since 1970 (UTC); 0: never")]
+Next = Annotated[str | None, Meta(description="`cursor` of the next page; null on the last one")]
 Sequence = Annotated[int, Meta(ge=0, description="sequence number in one mailbox")]
 
 
@@ -54,6 +63,42 @@ class EcqInspection(Struct, frozen=True):
     acked: Sequence | Literal["none"]
     last_ack_ts: Annotated[str, Meta(description="RFC 3339, or none")]
     queue: Annotated[str, Meta(description='"empty", "[n]", "[a,b]" or "[a,...,b]"')]
+
+
+class EcqOwner(Struct, frozen=True):
+    owner: str
+    attached: Annotated[bool, Meta(description="whether it reads now")]
+    last: Annotated[Sequence, Meta(description="the last number which was given")]
+    written_at_ms: Moment
+    acked: Sequence = 0
+    acked_at_ms: Moment = 0
+
+
+class EcqOwnerPage(Struct, frozen=True):
+    """`ecq_owners`: in the order of the table, which is no order people know."""
+
+    owners: list[EcqOwner]
+    next: Next = None
+
+
+class EcqEntry(Struct, frozen=True):
+    seqno: Sequence
+    key: str
+    written_at_ms: Moment
+    expires_at_ms: Moment
+    payload_bytes: int
+    payload: Annotated[bytes, Meta(description="base64; cut when it is very long")]
+
+
+class EcqEntryPage(Struct, frozen=True):
+    """`ecq_entries`: what is in one mailbox, the oldest first; acknowledged ones may be there."""
+
+    owner: str
+    attached: Annotated[bool, Meta(description="whether it reads now")]
+    acked: Sequence
+    acked_at_ms: Moment
+    entries: list[EcqEntry]
+    next: Next = None
 
 
 class EcqGcAnswer(Struct, frozen=True):

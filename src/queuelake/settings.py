@@ -240,6 +240,13 @@ def load_settings(path: str | None, environ: Mapping[str, str], assignments: lis
     Raises:
         ConfigError: one line for each mistake; show them all and stop.
     """
+    return load_settings_and_origins(path, environ, assignments)[0]
+
+
+def load_settings_and_origins(
+    path: str | None, environ: Mapping[str, str], assignments: list[str]
+) -> tuple[Settings, dict[str, str]]:
+    """As `load_settings`, and where each value came from which is no default."""
     from queuelake import config
 
     return config.load_settings(path, environ, assignments)

@@ -8,8 +8,12 @@ from queuelake.broker.ecq_operations import EcqOperations
 from queuelake.control_ecq import (
     EMPTY,
     NONE,
+    EcqEntry,
+    EcqEntryPage,
     EcqFigures,
     EcqInspection,
+    EcqOwner,
+    EcqOwnerPage,
     EcqPlace,
     EcqRange,
     EcqRewind,
@@ -59,6 +63,15 @@ class FakeMailboxes:
         if owner not in self.acked:
             return EcqInspection(NONE, NONE, EMPTY)
         return EcqInspection(self.acked[owner], "2026-01-31T12:00:00.000Z", "[3,...,9]")
+
+    def owners(self, cursor: str, limit: int) -> EcqOwnerPage:
+        known = [name for name in sorted(self.acked) if name > cursor]
+        shown = [EcqOwner(name, False, 9, 1000, self.acked[name]) for name in known[:limit]]
+        return EcqOwnerPage(shown, shown[-1].owner if len(known) > limit else None)
+
+    def entries(self, owner: str, cursor: str, limit: int) -> EcqEntryPage:
+        entries = [EcqEntry(seq, f"key{seq}", 1000, 0, 2, b"on") for seq in range(3, 3 + limit)]
+        return EcqEntryPage(owner, False, self.acked.get(owner, 0), 0, entries[:7])
 
     def collect_garbage(self) -> bool:
         return not self.collecting

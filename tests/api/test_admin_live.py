@@ -80,6 +80,22 @@ def test_permissions_can_be_asked_for(fresh_broker: BrokerFactory) -> None:
 
 def test_settings_are_shown_without_secrets(fresh_broker: BrokerFactory) -> None:
     rest = Rest(fresh_broker({"auth.jwt.secret": "x" * 40, "mqtt.receive_max": 7}))
-    shown = rest.fetch("/api/v1/settings").json["settings"]
+    in_force = rest.fetch("/api/v1/settings").json
+    shown = in_force["settings"]
     assert shown["mqtt"]["receive_max"] == 7
     assert "secret" not in shown["auth"]["jwt"]
+    assert in_force["origins"]["mqtt.receive_max"] == "--set"
+    assert "mqtt.inflight_max" not in in_force["origins"]
+
+
+def test_clients_are_found_by_a_part_of_their_name(rest: Rest, connect: Connect) -> None:
+    for name in ("Find-one", "find-two", "hidden"):
+        connect(name)
+    ask = "/api/v1/clients?search=FIND-"
+    assert [one["client_id"] for one in rest.fetch(ask).json["items"]] == ["Find-one", "find-two"]
+    first = rest.fetch(f"{ask}&limit=1").json
+    then = rest.fetch(f"{ask}&limit=1&cursor={first['next_cursor']}").json
+    assert [one["client_id"] for one in then["items"]] == ["find-two"]
+    assert then["next_cursor"] is None
+    by_address = rest.fetch("/api/v1/clients?search=127.0.0.1&limit=1000").json["items"]
+    assert "hidden" in [one["client_id"] for one in by_address]

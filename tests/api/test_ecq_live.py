@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from typing import Any
@@ -48,6 +49,12 @@ def test_a_mailbox_is_inspected_and_rewound(rest: Rest, connect: Connect, owner:
     write(connect, owner, "a", "b", "a")
     inspected = rest.fetch(path_of(owner, "inspect")).json
     assert inspected == {"acked": "none", "last_ack_ts": "none", "queue": "[2,3]"}
+    first = rest.fetch(path_of(owner, "entries?limit=1")).json
+    assert [(one["seqno"], one["key"]) for one in first["entries"]] == [(2, "b")]
+    assert base64.b64decode(first["entries"][0]["payload"]) == b"value of b"
+    then = rest.fetch(path_of(owner, f"entries?cursor={first['next']}")).json
+    assert [one["key"] for one in then["entries"]] == ["a"]
+    assert (then["acked"], then["attached"], then["next"]) == (0, False, None)
     device = listen(connect, owner)
     assert device.receive_payloads(2) == ["value of b", "value of a"]
     wait_until(lambda: rest.fetch(path_of(owner, "inspect")).json["acked"] == 3)
@@ -106,3 +113,23 @@ def test_the_commands_ask_the_broker(
     assert run("rewind", owner, "--to", "first") == {"owner": owner, "acked": 0}
     assert isinstance(run("gc")["started"], bool)
     assert run("show-config", "origin", "--json") == rest.fetch(f"{ECQ}/config").json["origin"]
+
+
+def test_all_mailboxes_are_listed_page_by_page(rest: Rest, connect: Connect, owner: str) -> None:
+    owners = {f"{owner} {number}" for number in range(3)}
+    for one in owners:
+        write(connect, one, "a")
+    listen(connect, f"{owner} 0")
+    found: dict[str, dict[str, Any]] = {}
+    cursor = ""
+    while True:
+        page = rest.fetch(f"{ECQ}/owners?limit=2&cursor={cursor}").json
+        found |= {one["owner"]: one for one in page["owners"]}
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert owners <= set(found)
+    assert [found[f"{owner} {number}"]["attached"] for number in range(3)] == [True, False, False]
+    assert found[f"{owner} 1"]["last"] == 1
+    refused = rest.fetch(f"{ECQ}/owners?cursor=zz")
+    assert (refused.status, refused.json["code"]) == (400, "BAD_REQUEST")

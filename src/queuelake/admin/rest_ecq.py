@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Request
+from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from queuelake.admin.answers import answer
@@ -18,10 +18,14 @@ from queuelake.admin.paths import SEGMENT
 from queuelake.admin.rest_queues import SETTINGS_BYTES_MAX
 from queuelake.admin.services import Services
 from queuelake.control_ecq import (
+    ENTRIES_PER_PAGE_MAX,
+    OWNERS_PER_PAGE_MAX,
     EcqConfigInfo,
     EcqConfigUpdate,
+    EcqEntryPage,
     EcqGcAnswer,
     EcqInspection,
+    EcqOwnerPage,
     EcqPosition,
     EcqRewind,
     EcqStatus,
@@ -36,6 +40,10 @@ Owner = Annotated[
     str, Path(min_length=1, description="The client id of the device, percent-encoded.")
 ]
 
+Owners = Annotated[int, Query(ge=1, le=OWNERS_PER_PAGE_MAX)]
+Entries = Annotated[int, Query(ge=1, le=ENTRIES_PER_PAGE_MAX)]
+Cursor = Annotated[str, Query(description="`next` of the page before; empty for the first page.")]
+
 
 def add_ecq_routes(app: FastAPI, services: Services) -> None:
     _add_shared_routes(app, services)
@@ -47,6 +55,11 @@ def _add_shared_routes(app: FastAPI, services: Services) -> None:
     async def status() -> Response:
         """How many mailboxes there are, and the ends of their tables."""
         return answer(await services.ecq_status())
+
+    @app.get(f"{ECQ_PATH}/owners", tags=TAGS, responses=returns(EcqOwnerPage))
+    async def owners(limit: Owners = 100, cursor: Cursor = "") -> Response:
+        """Who has a mailbox, page by page, in no particular order."""
+        return answer(await services.mailbox_owners(limit, cursor))
 
     @app.post(f"{ECQ_PATH}/gc", tags=TAGS, status_code=202, responses=returns(EcqGcAnswer, 202))
     async def collect_garbage() -> Response:
@@ -75,6 +88,11 @@ def _add_owner_routes(app: FastAPI, services: Services) -> None:
     async def inspect(owner: Owner) -> Response:
         """The position of an owner, and what is in its mailbox; one without any is empty."""
         return answer(await services.inspect_mailbox(owner))
+
+    @app.get(f"{OWNER_PATH}/entries", tags=TAGS, responses=returns(EcqEntryPage))
+    async def entries(owner: Owner, limit: Entries = 100, cursor: Cursor = "") -> Response:
+        """What is in a mailbox, the oldest first, page by page; nothing changes."""
+        return answer(await services.mailbox_entries(owner, limit, cursor))
 
     @app.post(
         f"{OWNER_PATH}/rewind",

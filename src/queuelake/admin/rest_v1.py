@@ -26,6 +26,9 @@ Limit = Annotated[
 Cursor = Annotated[
     str, Query(description="`next_cursor` of the page before; empty for the first page.")
 ]
+Search = Annotated[
+    str, Query(description="Only clients with this in their id, user or address; empty: all.")
+]
 Entries = Annotated[
     int, Query(ge=1, le=ENTRIES_PER_PAGE_MAX, description="At most so many entries in the answer.")
 ]
@@ -42,9 +45,9 @@ def add_v1_routes(app: FastAPI, services: Services) -> None:
         return answer(await services.status())
 
     @app.get("/api/v1/clients", tags=["clients"], responses=returns(ClientPage))
-    async def clients(limit: Limit = 100, cursor: Cursor = "") -> Response:
+    async def clients(limit: Limit = 100, cursor: Cursor = "", search: Search = "") -> Response:
         """Clients which are connected or have a session, sorted by client id, page by page."""
-        return answer(await services.clients(limit, cursor))
+        return answer(await services.clients(limit, cursor, search))
 
     @app.get(CLIENT, tags=["clients"], responses=returns(ClientInfo))
     async def client(client_id: ClientId) -> Response:

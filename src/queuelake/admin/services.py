@@ -37,8 +37,10 @@ from queuelake.control_admin import (
 from queuelake.control_audit import AUDIT, AuditPage
 from queuelake.control_ecq import (
     EcqConfigInfo,
+    EcqEntryPage,
     EcqGcAnswer,
     EcqInspection,
+    EcqOwnerPage,
     EcqPosition,
     EcqStatus,
 )
@@ -114,8 +116,10 @@ class Services:
                 self._readiness_at = time.monotonic()
             return self._readiness
 
-    async def clients(self, limit: int, cursor: str) -> ClientPage:
-        return await self._control.call("clients", ClientPage, {"limit": limit, "cursor": cursor})
+    async def clients(self, limit: int, cursor: str, search: str = "") -> ClientPage:
+        """`search`: those which have this in their client id, user or address."""
+        args: dict[str, object] = {"limit": limit, "cursor": cursor, "search": search}
+        return await self._control.call("clients", ClientPage, args)
 
     async def client(self, client_id: str) -> ClientInfo:
         return await self._control.call("client", ClientInfo, {"client_id": client_id})
@@ -277,6 +281,14 @@ class Services:
 
     async def inspect_mailbox(self, owner: str) -> EcqInspection:
         return await self._control.call(ecq_ops.ECQ_INSPECT, EcqInspection, {"owner": owner})
+
+    async def mailbox_owners(self, limit: int, cursor: str) -> EcqOwnerPage:
+        args: dict[str, object] = {"limit": limit, "cursor": cursor}
+        return await self._control.call(ecq_ops.ECQ_OWNERS, EcqOwnerPage, args)
+
+    async def mailbox_entries(self, owner: str, limit: int, cursor: str) -> EcqEntryPage:
+        args: dict[str, object] = {"owner": owner, "limit": limit, "cursor": cursor}
+        return await self._control.call(ecq_ops.ECQ_ENTRIES, EcqEntryPage, args)
 
     async def rewind_mailbox(self, owner: str, body: bytes) -> EcqPosition:
         args: dict[str, object] = {"owner": owner, "body": body}

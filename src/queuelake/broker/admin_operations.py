@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import Final, cast, get_args
 
@@ -45,8 +45,11 @@ LOOKED_AT_MAX: Final = 10_000  # for one page: most may not be wanted
 class AdminOperations:
     """Each method answers one named request; they run on the loop and stay short."""
 
-    def __init__(self, broker: Broker, durable: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, broker: Broker, durable: Callable[[], Awaitable[None]], origins: Mapping[str, str]
+    ) -> None:
         self._broker = broker
+        self._origins = origins
         self._durable = durable
         self._levels_max = broker.settings.mqtt.topic_levels_max
 
@@ -173,7 +176,7 @@ class AdminOperations:
         return AclAnswer(allowed, identity.platform)
 
     def settings(self, _: dict[str, object]) -> SettingsInForce:
-        return SettingsInForce(shown_table(self._broker.settings))
+        return SettingsInForce(shown_table(self._broker.settings), dict(self._origins))
 
 
 def _subscriptions_of(broker: Broker, client_id: str, topic: bytes) -> list[SubscriptionInfo]:

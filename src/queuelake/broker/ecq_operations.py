@@ -11,14 +11,16 @@ from typing import Protocol
 import msgspec
 
 from queuelake import control_ecq as ops
-from queuelake.broker.operation import Operation
+from queuelake.broker.operation import Operation, page_limit
 from queuelake.control_ecq import (
     EcqConfigInfo,
     EcqConfigInUse,
     EcqConfigOrigin,
+    EcqEntryPage,
     EcqFigures,
     EcqGcAnswer,
     EcqInspection,
+    EcqOwnerPage,
     EcqPosition,
     EcqStatus,
 )
@@ -32,6 +34,8 @@ class MailboxService(Protocol):
     def config(self) -> EcqConfig: ...
     def status(self) -> EcqStatus: ...
     def inspect(self, owner: str) -> EcqInspection: ...
+    def owners(self, cursor: str, limit: int) -> EcqOwnerPage: ...
+    def entries(self, owner: str, cursor: str, limit: int) -> EcqEntryPage: ...
     def collect_garbage(self) -> bool: ...
     def configure(self, config: EcqConfig) -> None: ...
     def rewind(self, owner: str, body: bytes) -> int: ...
@@ -49,6 +53,8 @@ class EcqOperations:
         return {
             ops.ECQ_STATUS: self.status,
             ops.ECQ_INSPECT: self.inspect,
+            ops.ECQ_OWNERS: self.owners,
+            ops.ECQ_ENTRIES: self.entries,
             ops.ECQ_GC: self.gc,
             ops.ECQ_CONFIG: self.config,
             ops.ECQ_CONFIGURE: self.configure,
@@ -60,6 +66,15 @@ class EcqOperations:
 
     def inspect(self, args: dict[str, object]) -> EcqInspection:
         return self._mailboxes.inspect(str(args.get("owner", "")))
+
+    def owners(self, args: dict[str, object]) -> EcqOwnerPage:
+        limit = page_limit(args, ops.OWNERS_PER_PAGE_MAX)
+        return self._mailboxes.owners(str(args.get("cursor", "")), limit)
+
+    def entries(self, args: dict[str, object]) -> EcqEntryPage:
+        limit = page_limit(args, ops.ENTRIES_PER_PAGE_MAX)
+        owner, cursor = str(args.get("owner", "")), str(args.get("cursor", ""))
+        return self._mailboxes.entries(owner, cursor, limit)
 
     def gc(self, _: dict[str, object]) -> EcqGcAnswer:
         return EcqGcAnswer(self._mailboxes.collect_garbage())

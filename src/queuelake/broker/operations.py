@@ -47,7 +47,11 @@ class Operations:
     """Each method answers one named request; they run on the loop and stay short."""
 
     def __init__(
-        self, broker: Broker, addresses: list[str], child_restarts: Mapping[str, int]
+        self,
+        broker: Broker,
+        addresses: list[str],
+        child_restarts: Mapping[str, int],
+        origins: Mapping[str, str],
     ) -> None:
         self._broker = broker
         self._addresses = addresses
@@ -58,7 +62,7 @@ class Operations:
         )
         self._ecq_operations = EcqOperations(broker.mailboxes, self._queue_operations.durable)
         self._fanout_operations = FanoutOperations(broker.fanout, self._queue_operations.durable)
-        self._admin_operations = AdminOperations(broker, self._queue_operations.durable)
+        self._admin_operations = AdminOperations(broker, self._queue_operations.durable, origins)
         self._letter_operations = LetterOperations(broker.queues, self._queue_operations.durable)
         self._pipeline_operations = PipelineOperations(
             broker.store,
@@ -168,11 +172,14 @@ class Operations:
         limit, cursor = args.get("limit", 100), args.get("cursor", "")
         if not isinstance(limit, int) or not 1 <= limit <= PAGE_ITEMS_MAX:
             raise RefusedError(f"limit is {limit!r}, may be 1 to {PAGE_ITEMS_MAX}")
-        names = sorted(self._broker.sessions.by_client)
+        by_client = self._broker.sessions.by_client
+        wanted = str(args.get("search", "")).casefold()
+        names = sorted(
+            name for name, session in by_client.items() if not wanted or _fits(session, wanted)
+        )
         start = bisect.bisect_right(names, str(cursor)) if cursor else 0
         page = names[start : start + limit]
         more = start + limit < len(names)
-        by_client = self._broker.sessions.by_client
         return ClientPage([_client(by_client[name]) for name in page], page[-1] if more else None)
 
     def client(self, args: dict[str, object]) -> ClientInfo:
@@ -192,6 +199,16 @@ class Operations:
         if session is None:
             raise NotFoundError(f"client {client_id!r} is not known")
         return session
+
+
+def _fits(session: Session, wanted: str) -> bool:
+    """Whether these words are in its client id, its user or its address."""
+    connection: Connection | None = session.connection
+    if wanted in session.client_id.casefold():
+        return True
+    if connection is None:
+        return False
+    return wanted in (connection.username or "").casefold() or wanted in connection.peer_ip
 
 
 def _client(session: Session) -> ClientInfo:

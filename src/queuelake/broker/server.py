@@ -14,7 +14,7 @@ import importlib.util
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from queuelake import __version__
@@ -48,11 +48,11 @@ CHILD_START_TIMEOUT_S = 20.0
 RESERVATION_SHARES = sys.platform == "linux"  # see `reserve_flight`
 
 
-def run(settings: Settings) -> int:
-    """Serve until a signal says stop; returns the exit code."""
+def run(settings: Settings, origins: Mapping[str, str]) -> int:
+    """Serve until a signal says stop; returns the exit code. `origins`: where settings are from."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(Server(settings).serve())
+        return runner.run(Server(settings, origins).serve())
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -66,8 +66,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 class Server:
     """One broker process."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, origins: Mapping[str, str]) -> None:
         self._settings = settings
+        self._origins = origins
         self._data_dir = Path(settings.data_dir).expanduser()
         self._stop = asyncio.Event()
 
@@ -94,7 +95,7 @@ class Server:
             await listeners.open()
             stack.callback(listeners.close)
             supervisor = self._supervisor(stack, store, addresses)
-            operations = Operations(broker, addresses, supervisor.restarts)
+            operations = Operations(broker, addresses, supervisor.restarts, self._origins)
             audit = Audit(self._data_dir, broker.clock.now_ms)
             stack.callback(audit.close)
             table = operations.table() | {AUDIT: audit.page}

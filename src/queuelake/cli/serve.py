@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from queuelake.cli.options import Assignments, Config, DataDir, read_settings
+from queuelake.cli.options import Assignments, Config, DataDir, read_settings_and_origins
 
 FILES_BESIDE_CONNECTIONS = 100
 EPILOG = """
@@ -27,13 +27,13 @@ def serve(config: Config = None, data_dir: DataDir = None, assignments: Assignme
     The configuration is the TOML file, then QUEUELAKE__SECTION__KEY, then --set; see
     "queuelake config show" for every key.
     """
-    settings = read_settings(config, data_dir, assignments)
+    settings, origins = read_settings_and_origins(config, data_dir, assignments)
     from queuelake.broker.server import run
     from queuelake.logs import configure_logging
 
     configure_logging(settings.log)
     raise_file_limit(settings.limits.connections_max)
-    raise typer.Exit(run(settings))
+    raise typer.Exit(run(settings, origins))
 
 
 def raise_file_limit(connections_max: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, final
 
 import msgspec
 
+from queuelake.broker.ecq.browsing import entry_page, owner_page
 from queuelake.broker.ecq.garbage import Garbage, Polling
 from queuelake.broker.ecq.publishing import MailboxTopics
 from queuelake.broker.ecq.rewinding import target
@@ -20,8 +21,10 @@ from queuelake.config_types import changes_between
 from queuelake.control_ecq import (
     EMPTY,
     NONE,
+    EcqEntryPage,
     EcqFigures,
     EcqInspection,
+    EcqOwnerPage,
     EcqPlace,
     EcqRange,
     EcqStatus,
@@ -135,6 +138,15 @@ class MailboxAdministration:
             return EcqInspection(NONE, NONE, queue)
         acked, ts_ms, _ = t.read_numbers(state)
         return EcqInspection(acked, rfc3339(ts_ms) if ts_ms else NONE, queue)
+
+    def owners(self, cursor: str, limit: int) -> EcqOwnerPage:
+        with self._mailboxes.store.view() as view:
+            return owner_page(view, self._mailboxes.readers, cursor, limit)
+
+    def entries(self, owner: str, cursor: str, limit: int) -> EcqEntryPage:
+        name = _name(owner)
+        with self._mailboxes.store.view() as view:
+            return entry_page(view, name, name in self._mailboxes.readers, cursor, limit)
 
     def reading(self) -> Reading:
         """For the minute. Nobody counts the bytes of what is overwritten."""
