@@ -146,6 +146,13 @@ class NotFoundError(RefusedError):
     code = "NOT_FOUND"
 
 
+class ConflictError(RefusedError):
+    """It is there already, or was changed by somebody else: look at it again."""
+
+    http_status = 409
+    code = "CONFLICT"
+
+
 class NameTakenError(RefusedError):
     """A queue of this name is there, of this kind or of another: choose another name."""
 

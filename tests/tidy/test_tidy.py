@@ -23,6 +23,7 @@ FUNCTION_LINES_MAX = 60
 # split by file length. A new folder or module gets its place here first.
 LAYERS = (
     ("errors",),
+    ("files",),
     ("protocol",),
     ("expressions",),
     ("names",),
@@ -38,6 +39,7 @@ LAYERS = (
     (
         *("control", "control_queues", "control_mq", "control_ecq", "control_sdv"),
         *("control_pipeline", "control_audit", "control_admin"),
+        *("control_access",),
     ),
     ("engine",),
     ("storage",),

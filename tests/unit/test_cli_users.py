@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from queuelake.broker.auth.passwords import PasswordFile
+from queuelake.broker.auth.passwords import Grants, PasswordFile, hash_password
 from queuelake.broker.auth.scram import ScramFile
+from queuelake.broker.auth.useredit import Secret, UserEditor
 from queuelake.cli import main as cli
-from queuelake.cli import users
+from queuelake.errors import ConfigError
+
+HASH = hash_password("x")
 
 
 def run(*arguments: str, password: str | None = None) -> int:
@@ -108,8 +111,36 @@ def test_commands_at_the_same_time_lose_nobody(tmp_path: Path) -> None:
     path = tmp_path / "users"
 
     def add(number: int) -> None:
-        users._replace_line(path, f"u{number}", f"u{number}:hash", new=True)
+        UserEditor(path).add(f"u{number}", Secret(hashed=HASH), Grants())
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(add, range(40)))
-    assert len(users.user_names(path.read_text().splitlines())) == 40
+    assert len(UserEditor(path).names()) == 40
+
+
+def test_a_role_and_the_platform_flag_are_kept_beside_the_hash(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    assert run("add", str(path), "alice", "--role", "operator", "--platform", password="x") == 0
+    assert run("add", str(path), "bob", password="x") == 0
+    assert PasswordFile(str(path)).grants("alice") == Grants("operator", True)
+    assert PasswordFile(str(path)).grants("bob") == Grants(None, False)
+    assert run("passwd", str(path), "alice", password="y") == 0
+    assert PasswordFile(str(path)).grants("alice") == Grants("operator", True)
+    assert run("grant", str(path), "alice", "--role", "viewer") == 0
+    changed = PasswordFile(str(path))
+    assert changed.grants("alice") == Grants("viewer", False)
+    assert changed.verify("alice", b"y")
+    assert run("grant", str(path), "alice", "--role", "king") == 2
+    assert run("grant", str(path), "nobody") == 1
+    path.write_text(f"carol:{HASH}:king\n")
+    with pytest.raises(ConfigError, match="line 1: user 'carol': 'king' behind the hash"):
+        PasswordFile(str(path))
+
+
+def test_a_password_given_as_a_hash_ends_the_scram_credentials(tmp_path: Path) -> None:
+    path, scram = tmp_path / "users", tmp_path / "scram"
+    editor = UserEditor(path, scram)
+    editor.add("alice", Secret("x"), Grants())
+    assert len(ScramFile(str(scram))) == 1
+    editor.change("alice", Secret(hashed=HASH), None)
+    assert len(ScramFile(str(scram))) == 0

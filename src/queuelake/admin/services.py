@@ -15,6 +15,7 @@ from queuelake import control_mq as mq_ops
 from queuelake import control_pipeline as pipeline_ops
 from queuelake import control_queues as ops
 from queuelake import control_sdv as sdv_ops
+from queuelake.admin.access_services import AccessServices
 from queuelake.admin.job_starting import JobStarter, JobWanted, NoPipelineError
 from queuelake.apikey import KeyFile
 from queuelake.control import (
@@ -78,15 +79,15 @@ READINESS_TIMEOUT_S = 2.0
 READINESS_AGE_S_MAX = 0.25
 
 
-class Services:
+class Services(AccessServices):
     """The operations of one broker, and the keys which open them."""
 
     def __init__(
         self, control: ControlClient, keys: KeyFile, starter: JobStarter | None = None
     ) -> None:
+        super().__init__(control)
         self.keys = keys
         self._starter = starter
-        self._control = control
         self._readiness = Readiness(ready=False)
         self._readiness_at = float("-inf")
         self._asking_readiness = asyncio.Lock()

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import final
+from typing import TypeVar, final
 
 from queuelake.broker.auth.acl import Acl, ClientAcl, vehicle_rules
 from queuelake.broker.auth.authenticator import Authenticator, Identity, Login
@@ -54,6 +54,7 @@ HASHING_THREADS = 2
 RETAINED_MEMORY_BYTES = 64 * 1024 * 1024
 EXPIRED_RETAINED_EVERY_MS = 60_000
 
+T = TypeVar("T")
 LoginDone = Callable[[Identity | None, int, str], None]
 
 
@@ -218,6 +219,10 @@ class Broker:
                 self.loop.call_soon_threadsafe(done, identity, reason, problem)
 
         self._hashing.submit(work)
+
+    async def hashing(self, work: Callable[[], T]) -> T:
+        """Run what hashes a password where logins do it: so many at a time, and no more."""
+        return await self.loop.run_in_executor(self._hashing, work)
 
     def acl_for(self, peer_ip: str, client_id: str, identity: Identity) -> ClientAcl:
         # Whoever has a name needs a rule; without users, nobody in particular may do everything.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from queuelake import __version__
 from queuelake.broker import metrics as broker_metrics
+from queuelake.broker.access_operations import AccessOperations
 from queuelake.broker.admin_operations import AdminOperations
 from queuelake.broker.connection import Connection
 from queuelake.broker.core import Broker
@@ -63,6 +64,7 @@ class Operations:
         self._ecq_operations = EcqOperations(broker.mailboxes, self._queue_operations.durable)
         self._fanout_operations = FanoutOperations(broker.fanout, self._queue_operations.durable)
         self._admin_operations = AdminOperations(broker, self._queue_operations.durable, origins)
+        self._access_operations = AccessOperations(broker)
         self._letter_operations = LetterOperations(broker.queues, self._queue_operations.durable)
         self._pipeline_operations = PipelineOperations(
             broker.store,
@@ -84,6 +86,7 @@ class Operations:
             "disconnect": self.disconnect,
             "child_started": self.child_started,
             **self._admin_operations.table(),
+            **self._access_operations.table(),
             **self._queue_operations.table(),
             **self._letter_operations.table(),
             **self._mq_operations.table(),

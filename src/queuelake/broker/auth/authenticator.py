@@ -17,8 +17,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
 
+from queuelake.apikey import Role
 from queuelake.broker.auth.bans import Bans, FailedLogins
 from queuelake.broker.auth.matchers import parse_address
 from queuelake.broker.auth.passwords import PasswordFile
@@ -29,6 +31,8 @@ from queuelake.settings import AclRule, Auth, Settings, authentication_configure
 if TYPE_CHECKING:
     from queuelake.broker.auth.scram import ScramExchange, ScramFile
     from queuelake.broker.auth.tokens import TokenIdentity, TokenVerifier
+
+USERS_NAME: Final = "users"
 
 
 @final
@@ -56,9 +60,12 @@ class Login:
 
 @final
 class Identity:
-    """A client that was let in; at `expires_at` (epoch seconds) its connection is closed."""
+    """A client that was let in; at `expires_at` (epoch seconds) its connection is closed.
 
-    __slots__ = ("expires_at", "platform", "rules", "username")
+    `of_file`: the name was proven by a password of the users file, or of the SCRAM file.
+    """
+
+    __slots__ = ("expires_at", "of_file", "platform", "rules", "username")
 
     def __init__(
         self,
@@ -71,22 +78,29 @@ class Identity:
         self.platform = platform
         self.rules = rules
         self.expires_at = expires_at
+        self.of_file = False
 
 
 @final
 class Files:
-    """Everything read from disk, replaced as a whole."""
+    """Everything read from disk, replaced as a whole.
 
-    __slots__ = ("passwords", "scram", "tokens")
+    `users` are those of the console; clients are checked against them, as `passwords`, only when
+    the configuration names the file: a first user for the console must not lock all clients out.
+    """
 
-    def __init__(self, auth: Auth, former: Files | None) -> None:
+    __slots__ = ("passwords", "scram", "tokens", "users")
+
+    def __init__(self, auth: Auth, users_path: Path, former: Files | None) -> None:
         mistakes: list[str] = []
         self.passwords: PasswordFile | None = None
+        self.users: PasswordFile | None = None
         self.scram: ScramFile | None = None
         self.tokens: TokenVerifier | None = None
         try:
-            if auth.password_file:
-                self.passwords = PasswordFile(auth.password_file)
+            if auth.password_file or users_path.exists():
+                self.users = PasswordFile(str(users_path))
+                self.passwords = self.users if auth.password_file else None
         except ConfigError as error:
             mistakes += error.mistakes
         try:
@@ -125,13 +139,16 @@ class Authenticator:
         "_platform_users",
         "bans",
         "configured",
+        "users_path",
     )
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._auth = settings.auth
         self._clock = clock
         self._platform_users = frozenset(settings.auth.platform_users)
-        self._files = Files(settings.auth, None)
+        data_dir = Path(settings.data_dir).expanduser()
+        self.users_path: Path = Path(settings.auth.password_file or data_dir / USERS_NAME)
+        self._files = Files(settings.auth, self.users_path, None)
         self._failed = FailedLogins(
             settings.auth.failed_logins_max, settings.auth.failed_logins_ban_s
         )
@@ -174,7 +191,37 @@ class Authenticator:
             raise self._refused(login)
         with self._lock:
             self._failed.succeeded(username or login.client_id, login.peer_ip)
-        return self.identity_of(username, login)
+        identity = self.identity_of(username, login)
+        identity.of_file = True
+        return identity
+
+    def log_in(self, username: str, password: bytes, peer_ip: str) -> Role | None:
+        """The role of a user of the console; None: a wrong password, or a user without a role.
+
+        Slow, as a login of a client is, and counted as one.
+
+        Raises:
+            BannedError: banned, or too many failed logins. Nothing was computed.
+        """
+        login = Login("", username, password, peer_ip, False)
+        self.refuse_banned(login)
+        users = self._files.users
+        if users is None or not users.verify(username, password):
+            self._count_failure(username, login)
+            return None
+        with self._lock:
+            self._failed.succeeded(username, peer_ip)
+        return users.grants(username).role
+
+    @property
+    def users(self) -> PasswordFile | None:
+        """As they were read last; None: nobody has made a file yet."""
+        return self._files.users
+
+    def is_platform(self, username: str) -> bool:
+        users = self._files.users
+        granted = users is not None and users.grants(username).platform
+        return granted or username in self._platform_users
 
     def begin_exchange(self, method: str) -> ScramExchange | None:
         """Start an enhanced authentication; None when there is no such method here."""
@@ -194,7 +241,7 @@ class Authenticator:
     def presumed(self, username: str | None, peer_ip: str) -> Identity:
         """Who a client would be if it were let in by this name, or without one."""
         if username is not None:
-            return Identity(username, username in self._platform_users, [])
+            return Identity(username, self.is_platform(username), [])
         address = parse_address(peer_ip)
         local = address is not None and address.is_loopback
         return Identity(None, local and not self.configured, [])
@@ -213,7 +260,7 @@ class Authenticator:
 
     def reload(self) -> None:
         """Read the files again. On a ConfigError all of the former ones stay in use."""
-        self._files = Files(self._auth, self._files)
+        self._files = Files(self._auth, self.users_path, self._files)
 
     def _is_banned(self, login: Login, username: str | None) -> bool:
         now = self._clock()

@@ -6,8 +6,11 @@
 | `$7$iterations$salt$hash` | PBKDF2 with HMAC-SHA-512 |
 | `$argon2id$v=..$m=..,t=..,p=..$salt$hash` | Argon2id, as mosquitto 2.1 and argon2-cffi write it |
 
-New entries are Argon2id. A file is parsed as a whole before it replaces the former one, so `verify`
-may run in several threads while `reload` does.
+Behind the hash may stand what a user of ours may do, `name:hash:operator,platform`: a role of the
+console, and whether clients with this name are platform accounts. New entries are Argon2id.
+
+A file is parsed as a whole before it replaces the former one, so `verify` may run in several
+threads while `reload` does.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from typing import Final, Protocol, final
+from typing import Final, NamedTuple, Protocol, final
 
 import argon2
 from argon2 import low_level
 
+from queuelake.apikey import ROLES, Role
 from queuelake.broker.auth.userfile import read_user_lines, stand_in
 from queuelake.errors import ConfigError
 
@@ -32,12 +36,27 @@ ARGON2_TIME_MAX: Final = 100
 # OWASP's smaller setting: some 20 ms and 19 MiB, because a whole fleet may reconnect at once.
 ARGON2_MEMORY_KIB: Final = 19 * 1024
 ARGON2_TIME: Final = 2
+PLATFORM: Final = "platform"
 
 
 class PasswordHash(Protocol):
     """One stored hash."""
 
     def matches(self, password: bytes) -> bool: ...
+
+
+class Grants(NamedTuple):
+    """What a user may do besides connecting: log in to the console, be a platform account."""
+
+    role: Role | None = None
+    platform: bool = False
+
+    def words(self) -> str:
+        """As the file says it; empty for nothing."""
+        return ",".join(word for word in (self.role, PLATFORM if self.platform else None) if word)
+
+
+NOTHING: Final = Grants()
 
 
 @final
@@ -48,13 +67,14 @@ class PasswordFile:
         ConfigError: the file cannot be read or a line is malformed; one mistake for each line.
     """
 
-    __slots__ = ("_secret", "_users", "path")
+    __slots__ = ("_grants", "_secret", "_users", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._secret = secrets.token_bytes(32)
         # Index by name, and the hashes: one tuple, because one assignment is seen whole by threads.
         self._users: tuple[dict[str, int], list[PasswordHash]] = ({}, [])
+        self._grants: dict[str, Grants] = {}
         self.reload()
 
     def reload(self) -> None:
@@ -62,20 +82,35 @@ class PasswordFile:
         mistakes: list[str] = []
         names: dict[str, int] = {}
         hashes: list[PasswordHash] = []
+        granted: dict[str, Grants] = {}
         for line in read_user_lines(self.path, mistakes):
             try:
-                entry = parse_hash(line.secret)
+                hashed, grants = parse_entry(line.secret)
+                entry = parse_hash(hashed)
             except ValueError as error:
                 where = f"{self.path}, line {line.number}: user {line.username!r}"
                 mistakes.append(f"{where}: {error}")
                 continue
             names[line.username] = len(hashes)
             hashes.append(entry)
+            if grants != NOTHING:
+                granted[line.username] = grants
         if mistakes:
             raise ConfigError(mistakes)
         if not hashes:
             hashes.append(parse_hash(hash_password(secrets.token_hex())))
         self._users = (names, hashes)
+        self._grants = granted
+
+    def names(self) -> list[str]:
+        """In the order of the file."""
+        return list(self._users[0])
+
+    def __contains__(self, username: str) -> bool:
+        return username in self._users[0]
+
+    def grants(self, username: str) -> Grants:
+        return self._grants.get(username, NOTHING)
 
     def __len__(self) -> int:
         return len(self._users[0])
@@ -93,6 +128,22 @@ def hash_password(password: str) -> str:
         time_cost=ARGON2_TIME, memory_cost=ARGON2_MEMORY_KIB, parallelism=1
     )
     return hasher.hash(password)
+
+
+def parse_entry(text: str) -> tuple[str, Grants]:
+    """What stands behind `user:`, as the hash and what is granted. Raises ValueError."""
+    hashed, _, words = text.partition(":")
+    role: Role | None = None
+    platform = False
+    for word in words.split(",") if words else []:
+        word = word.strip()
+        if word == PLATFORM:
+            platform = True
+        elif word in ROLES and role is None:
+            role = word
+        else:
+            raise ValueError(f"{word!r} behind the hash; allowed: one role of {ROLES}, platform")
+    return hashed, Grants(role, platform)
 
 
 def parse_hash(text: str) -> PasswordHash:

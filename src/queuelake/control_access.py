@@ -1,0 +1,92 @@
+"""What can be asked about users and their permissions, and about logging in to the console.
+
+As in control.py, the Structs are the answers of the broker and of the REST API alike. No password
+and no hash is ever in one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+from queuelake.apikey import Role
+from queuelake.control_admin import Next
+from queuelake.settings import AclRule
+
+# Operations, with their arguments.
+LOG_IN: Final = "log_in"  # name, password, ip -> LoggedIn
+USERS: Final = "users"  # limit, cursor -> UserPage
+USER: Final = "user"  # name -> UserInfo
+USER_ADD: Final = "user_add"  # name, user (JSON: NewUser) -> UserInfo
+USER_CHANGE: Final = "user_change"  # name, user (JSON: UserChange) -> UserInfo
+USER_DELETE: Final = "user_delete"  # name -> None
+ACL: Final = "acl"  # -> AclRules
+ACL_REPLACE: Final = "acl_replace"  # rules (JSON: NewRules), version -> AclRules
+
+USERNAME_CHARACTERS_MAX: Final = 65_535
+RULES_MAX: Final = 10_000
+
+RoleOrNone = Literal["none", "viewer", "operator", "admin"]
+Password = Annotated[str, Meta(min_length=1, max_length=4096, description="as it is typed")]
+PasswordHash = Annotated[
+    str, Meta(min_length=1, max_length=4096, description="as mosquitto_passwd writes it")
+]
+RoleWanted = Annotated[RoleOrNone, Meta(description="what the user may do in the console")]
+Platform = Annotated[bool, Meta(description="whether clients with this name are platform accounts")]
+
+
+class LoggedIn(Struct, frozen=True):
+    """`log_in`: the role; null when the password is wrong or the user has none."""
+
+    role: Role | None = None
+
+
+class UserInfo(Struct, frozen=True):
+    name: str
+    role: Annotated[RoleOrNone, Meta(description="what the user may do in the console")] = "none"
+    platform: Platform = False
+    configured_platform: Annotated[
+        bool, Meta(description="in `auth.platform_users`: cannot be taken away here")
+    ] = False
+
+
+class UserPage(Struct, frozen=True):
+    """`users`: sorted by name."""
+
+    users: list[UserInfo]
+    enforced: Annotated[
+        bool, Meta(description="whether clients are checked against them (`auth.password_file`)")
+    ]
+    next: Next = None
+
+
+class NewUser(Struct, frozen=True, forbid_unknown_fields=True):
+    """A password, or the hash of one."""
+
+    password: Password | None = None
+    password_hash: PasswordHash | None = None
+    role: RoleWanted = "none"
+    platform: Platform = False
+
+
+class UserChange(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is null or missing stays."""
+
+    password: Password | None = None
+    password_hash: PasswordHash | None = None
+    role: RoleWanted | None = None
+    platform: Platform | None = None
+
+
+class AclRules(Struct, frozen=True):
+    """`acl`: the first rule which fits decides; these in this order, then the shipped ones."""
+
+    version: Annotated[str, Meta(description="changes with `rules`; also the ETag")]
+    rules: Annotated[list[AclRule], Meta(description="kept by the broker; they can be changed")]
+    configured: Annotated[list[AclRule], Meta(description="`[[acl]]` of the configuration")]
+    shipped: list[AclRule]
+
+
+class NewRules(Struct, frozen=True, forbid_unknown_fields=True):
+    rules: Annotated[list[AclRule], Meta(max_length=RULES_MAX)]
