@@ -8,14 +8,14 @@ what the next call gives as `cursor`. `bytes` are base64 in JSON.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
 from queuelake.queue_settings import QueueSettings
 
 # Operations, with their arguments; `name` is that of the queue, without prefix.
-QUEUES: Final = "queues"  # limit, cursor -> QueuePage
+QUEUES: Final = "queues"  # limit, cursor, prefix, type -> QueuePage
 QUEUE: Final = "queue"  # name -> QueueInfo
 QUEUE_CONFIGURE: Final = "queue_configure"  # name, changes (JSON) -> QueueConfigured
 QUEUE_DELETE: Final = "queue_delete"  # name -> QueueDeleted
@@ -32,6 +32,7 @@ QUEUE_PUBLISH: Final = "queue_publish"  # name, message (JSON) -> None
 QUEUE_GROUP_DELETE: Final = "queue_group_delete"  # name, group -> None
 
 ITEMS_PER_PAGE_MAX: Final = 1000
+OFFSET_MAX: Final = 2**63 - 1
 LETTERS_AT_ONCE_MAX: Final = 100_000
 # A page of messages ends early here, and a longer payload is cut: a control frame has a limit.
 PAGE_PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -39,6 +40,8 @@ PAGE_PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
 QUEUES_PER_SCRAPE_MAX: Final = 1000
 
 Milliseconds = Annotated[int, Meta(description="milliseconds since 1970 (UTC)")]
+QueueType = Literal["classic", "stream"]
+QUEUE_TYPES: Final[tuple[QueueType, ...]] = get_args(QueueType)
 QueueName = Annotated[str, Meta(description="with its prefix: `$queue/tasks/image`")]
 Next = Annotated[str | None, Meta(description="`cursor` of the next page; null on the last one")]
 
@@ -49,7 +52,7 @@ class QueueSummary(Struct, frozen=True):
     name: QueueName
     partitions: int
     ordering: Literal["none", "partition", "strict"]
-    type: Literal["classic", "stream"] = "classic"
+    type: QueueType = "classic"
     depth: Annotated[int, Meta(description="messages some group has not settled yet")] = 0
     in_flight: Annotated[int, Meta(description="delivered and not settled")] = 0
     groups: int = 0

@@ -114,6 +114,28 @@ def test_the_list_has_every_queue_once(rest: Rest, connect: Connect, name: str) 
     assert {one["ordering"] for one in mine} == {"partition"}
 
 
+def test_the_list_is_narrowed_by_prefix_and_type(rest: Rest, name: str) -> None:
+    rest.put(f"{name}/b1", type="stream")
+    for one in ("a", "b0", "b2", "c"):
+        rest.put(f"{name}/{one}")
+
+    def names(query: str) -> list[str]:
+        found: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = rest.fetch(f"/api/v1/queues?limit=2{query}&cursor={quote(cursor, safe='')}").json
+            found += [one["name"].removeprefix(f"$queue/{name}/") for one in page["queues"]]
+            cursor = page["next"]
+        return found
+
+    assert names(f"&prefix={name}/b") == ["b0", "b1", "b2"]
+    assert names(f"&prefix=$queue/{name}/b&type=stream") == ["b1"]
+    assert names(f"&prefix={name}/&type=classic") == ["a", "b0", "b2", "c"]
+    assert names(f"&prefix={name}/d") == []
+    refused = rest.fetch("/api/v1/queues?type=lazy")
+    assert (refused.status, refused.json["code"]) == (400, "BAD_REQUEST")
+
+
 def test_a_name_has_three_forms(rest: Rest, name: str) -> None:
     rest.put(name, partitions=1)
     encoded, dollars = quote(f"$queue/{name}", safe=""), f"$queue${name.replace('/', '$')}"

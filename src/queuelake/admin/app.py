@@ -57,7 +57,7 @@ def create_app(services: Services) -> FastAPI:
     add_pipeline_routes(app, services)
     add_openapi_routes(app)
     # The last one added is the first to see a request.
-    app.add_middleware(RequireKey, keys=services.keys)
+    app.add_middleware(RequireKey, gate=services.gate)
     app.add_middleware(RawPath)
     app.add_middleware(LimitRequests)
     return app

@@ -14,12 +14,12 @@ import base64
 import binascii
 import logging
 
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from queuelake.admin.answers import problem
 from queuelake.apikey import Caller, KeyFile, Role
 from queuelake.control import CALLER
+from queuelake.errors import RefusedError
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -29,36 +29,102 @@ ADMIN_PREFIXES = ("/api/v1/users", "/api/v1/acl", "/api/v1/bans", "/api/v1/audit
 STARTS_JOBS = ("POST", "/api/v1/jobs")
 WRONG_KEY_DELAY_S = 0.5
 SLOWED_MAX = 64
-CHALLENGE = {"WWW-Authenticate": 'Basic realm="queuelake"'}
+# What an answer says besides, by its status.
+HEADERS = {
+    401: {"WWW-Authenticate": 'Basic realm="queuelake"'},
+    429: {"Retry-After": "1"},
+}
 
 log = logging.getLogger(__name__)
+
+
+class Gate:
+    """Whose key it is, and what those without the right one are told; for HTTP and gRPC alike."""
+
+    def __init__(self, keys: KeyFile) -> None:
+        self._keys = keys
+        self._slowed = 0
+
+    def identify(self, header: bytes | None) -> Caller | None:
+        """Whose key is in this Authorization header."""
+        return self._keys.identify(presented_key(header)) if header is not None else None
+
+    async def refusal(
+        self, header: bytes | None, caller: Caller | None, needed: Role, address: str
+    ) -> RefusedError:
+        """Why `caller`, found in `header`, may not pass; waits when the key is wrong."""
+        if caller is not None:
+            words = f"API key {caller.name!r} has the role {caller.role}; this needs {needed}"
+            return RoleTooLowError(words)
+        if header is None:
+            return KeyMissingError(
+                "an API key is needed: basic authentication, or Authorization: Bearer key:secret"
+            )
+        if self._slowed >= SLOWED_MAX:
+            return TooManyWrongKeysError(
+                f"{self._slowed} requests with a wrong API key are waiting; come later"
+            )
+        log.warning("wrong API key from %s", address)
+        self._slowed += 1
+        try:
+            await asyncio.sleep(WRONG_KEY_DELAY_S)
+        finally:
+            self._slowed -= 1
+        return WrongKeyError("the API key is wrong")
+
+
+class KeyMissingError(RefusedError):
+    """Nobody said who they are: send an API key."""
+
+    http_status = 401
+    code = "API_KEY_MISSING"
+
+
+class WrongKeyError(RefusedError):
+    """No such key: `queuelake keys` lists those there are."""
+
+    http_status = 401
+    code = "BAD_API_KEY"
+
+
+class RoleTooLowError(RefusedError):
+    """The key is good, but not for this: ask an admin for another one."""
+
+    http_status = 403
+    code = "FORBIDDEN"
+
+
+class TooManyWrongKeysError(RefusedError):
+    """Somebody tries keys: come again in a second."""
+
+    http_status = 429
+    code = "TOO_MANY_REQUESTS"
 
 
 class RequireKey:
     """ASGI middleware: lets a request pass when it presents the key, or its path is open."""
 
-    def __init__(self, app: ASGIApp, keys: KeyFile) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
         self._app = app
-        self._keys = keys
-        self._slowed = 0
+        self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
         header = _authorization(scope)
-        caller = self._keys.identify(presented_key(header)) if header is not None else None
-        if caller is not None:
-            needed = needed_role(str(scope.get("method", "GET")), str(scope["path"]))
-            if caller.may(needed):
-                await self._pass(caller, scope, receive, send)
-                return
-            refusal = _too_low(caller, needed)
-        else:
-            refusal = _missing_key() if header is None else await self._wrong_key(scope)
+        caller = self._gate.identify(header)
+        needed = needed_role(str(scope.get("method", "GET")), str(scope["path"]))
+        if caller is not None and caller.may(needed):
+            await self._pass(caller, scope, receive, send)
+            return
+        client = scope.get("client")
+        address = str(client[0]) if client else "an unknown address"
+        error = await self._gate.refusal(header, caller, needed, address)
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
+        refusal = problem(error.http_status, error.code, str(error), HEADERS.get(error.http_status))
         await refusal(scope, receive, send)
 
     async def _pass(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,35 +135,12 @@ class RequireKey:
         finally:
             CALLER.reset(token)
 
-    async def _wrong_key(self, scope: Scope) -> Response:
-        if self._slowed >= SLOWED_MAX:
-            message = f"{self._slowed} requests with a wrong API key are waiting; come later"
-            return problem(429, "TOO_MANY_REQUESTS", message, {"Retry-After": "1"})
-        client = scope.get("client")
-        log.warning("wrong API key from %s", client[0] if client else "an unknown address")
-        self._slowed += 1
-        try:
-            await asyncio.sleep(WRONG_KEY_DELAY_S)
-        finally:
-            self._slowed -= 1
-        return problem(401, "BAD_API_KEY", "the API key is wrong", CHALLENGE)
-
 
 def needed_role(method: str, path: str) -> Role:
     """What somebody must be to ask this."""
     if path.startswith(ADMIN_PREFIXES) or (method, path) == STARTS_JOBS:
         return "admin"
     return "viewer" if method in READING_METHODS else "operator"
-
-
-def _too_low(caller: Caller, needed: Role) -> Response:
-    words = f"API key {caller.name!r} has the role {caller.role}; this needs {needed}"
-    return problem(403, "FORBIDDEN", words)
-
-
-def _missing_key() -> Response:
-    message = "an API key is needed: basic authentication, or Authorization: Bearer key:secret"
-    return problem(401, "API_KEY_MISSING", message, CHALLENGE)
 
 
 def _authorization(scope: Scope) -> bytes | None:

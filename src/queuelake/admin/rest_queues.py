@@ -19,6 +19,7 @@ from queuelake.admin.paths import SEGMENT
 from queuelake.admin.services import Services
 from queuelake.control_queues import (
     ITEMS_PER_PAGE_MAX,
+    OFFSET_MAX,
     ConsumerPage,
     DeadLetterPage,
     LetterChoice,
@@ -30,6 +31,7 @@ from queuelake.control_queues import (
     QueueInfo,
     QueuePage,
     QueueStats,
+    QueueType,
     Redriven,
 )
 from queuelake.names import queue_name_from_path
@@ -38,7 +40,6 @@ from queuelake.queue_settings import QueueSettings
 SETTINGS_BYTES_MAX = 64 * 1024
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024  # a control frame has a limit
 PARTITIONS_MAX = 1000
-OFFSET_MAX = 2**63 - 1
 QUEUE_PATH = f"/api/v1/queues/{{name:{SEGMENT}}}"
 LETTER_PATH = f"{QUEUE_PATH}/dlq/{{message_id:{SEGMENT}}}"
 GROUP_PATH = f"{QUEUE_PATH}/groups/{{group:{SEGMENT}}}"
@@ -63,6 +64,8 @@ Limit = Annotated[
     int, Query(ge=1, le=ITEMS_PER_PAGE_MAX, description="At most so many items in the answer.")
 ]
 Cursor = Annotated[str, Query(description="`next` of the page before; empty for the first page.")]
+Prefix = Annotated[str, Query(description="Only names which begin so.")]
+Type = Annotated[QueueType | None, Query(alias="type", description="Only queues of this type.")]
 From = Annotated[
     int,
     Query(
@@ -96,9 +99,11 @@ def add_queue_routes(app: FastAPI, services: Services) -> None:
 
 def _add_settings_routes(app: FastAPI, services: Services) -> None:
     @app.get("/api/v1/queues", tags=TAGS, responses=returns(QueuePage))
-    async def queues(limit: Limit = 100, cursor: Cursor = "") -> Response:
-        """Every durable queue, sorted by name, page by page."""
-        return answer(await services.queues(limit, cursor))
+    async def queues(
+        limit: Limit = 100, cursor: Cursor = "", prefix: Prefix = "", only: Type = None
+    ) -> Response:
+        """Every durable queue, sorted by name, page by page; a page of one type may be short."""
+        return answer(await services.queues(limit, cursor, prefix=prefix, type=only or ""))
 
     @app.put(
         QUEUE_PATH, tags=TAGS, responses=returns(QueueInfo, 200, 201), openapi_extra=SETTINGS_BODY

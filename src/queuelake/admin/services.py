@@ -16,6 +16,7 @@ from queuelake import control_pipeline as pipeline_ops
 from queuelake import control_queues as ops
 from queuelake import control_sdv as sdv_ops
 from queuelake.admin.access_services import AccessServices
+from queuelake.admin.auth import Gate
 from queuelake.admin.job_starting import JobStarter, JobWanted, NoPipelineError
 from queuelake.apikey import KeyFile
 from queuelake.control import (
@@ -86,7 +87,7 @@ class Services(AccessServices):
         self, control: ControlClient, keys: KeyFile, starter: JobStarter | None = None
     ) -> None:
         super().__init__(control)
-        self.keys = keys
+        self.gate = Gate(keys)
         self._starter = starter
         self._readiness = Readiness(ready=False)
         self._readiness_at = float("-inf")
@@ -173,8 +174,9 @@ class Services(AccessServices):
 
     # Queues, by their bare name
 
-    async def queues(self, limit: int, cursor: str) -> QueuePage:
-        args: dict[str, object] = {"limit": limit, "cursor": cursor}
+    async def queues(self, limit: int, cursor: str, **wanted: str) -> QueuePage:
+        """`wanted`: those whose name begins with `prefix`, those of one `type`."""
+        args: dict[str, object] = {"limit": limit, "cursor": cursor, **wanted}
         return await self._control.call(ops.QUEUES, QueuePage, args)
 
     async def queue(self, name: str) -> QueueInfo:

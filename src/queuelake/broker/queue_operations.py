@@ -21,6 +21,8 @@ from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.registry import Queues
 from queuelake.control_queues import (
+    OFFSET_MAX,
+    QUEUE_TYPES,
     ConsumerInfo,
     ConsumerPage,
     DeadLetter,
@@ -77,12 +79,19 @@ class QueueOperations:
 
     def queues(self, args: dict[str, object]) -> QueuePage:
         limit, cursor = page_limit(args), str(args.get("cursor", ""))
+        prefix, kind = str(args.get("prefix", "")).removeprefix("$queue/"), args.get("type", "")
+        if kind not in ("", *QUEUE_TYPES):
+            raise RefusedError(f"type is {kind!r}, may be {' or '.join(QUEUE_TYPES)}")
         known = self._queues.names()
-        start = bisect.bisect_right(known, cursor) if cursor else 0
-        page = known[start : start + limit]
-        more = start + limit < len(known)
+        first = bisect.bisect_left(known, prefix)
+        start = max(first, bisect.bisect_right(known, cursor) if cursor else 0)
+        # Only this far: a page of a type may be short, and `next` says whether there is more.
+        page = [name for name in known[start : start + limit] if name.startswith(prefix)]
+        following = start + len(page)
+        more = following < len(known) and known[following].startswith(prefix)
         found = [self._summary(name) for name in page]
-        return QueuePage([one for one in found if one is not None], page[-1] if more else None)
+        queues = [one for one in found if one is not None and kind in ("", one.type)]
+        return QueuePage(queues, page[-1] if more else None)
 
     def _summary(self, name: str) -> QueueSummary | None:
         host = self._queues.hosts.get(name)
@@ -216,6 +225,8 @@ class QueueOperations:
             args.get("from", 0),
         )
         assert isinstance(start, int)
+        if not 0 <= start <= OFFSET_MAX:
+            raise RefusedError(f"from is {start}, may be 0 to {OFFSET_MAX}")
         partition = args.get("partition")
         count = len(host.machine.partitions)
         wanted = range(count) if partition is None else [partition]
