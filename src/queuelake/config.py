@@ -23,7 +23,7 @@ from queuelake import config_rules, mq_rules, names, queue_rules, sdv_rules
 from queuelake.config_layers import Layers, Table, known_names, read_text
 from queuelake.errors import ConfigError
 from queuelake.queue_settings import QueueSettings, base_of, merged
-from queuelake.settings import Queues, Settings
+from queuelake.settings import AclRule, Queues, Settings
 
 ENVIRONMENT_PREFIX = "QUEUELAKE__"
 FILE_KEYS = (
@@ -66,6 +66,17 @@ def load_settings(
             mistake = f"{key!r} has no value; write --set section.key=value"
             loader.layers.add_mistake("--set", mistake)
     return loader.settings(), loader.layers.origins
+
+
+def read_rules(origin: str, rules: object) -> list[AclRule]:
+    """The rules of an `[[acl]]` list which is not in the configuration, checked as if it were.
+
+    Raises:
+        ConfigError: one line for each mistake.
+    """
+    loader = _Loader()
+    loader.layers.lay_table(origin, "", {"acl": rules}, _ROOT, loader.values)
+    return loader.settings().acl
 
 
 class _Loader:

@@ -18,13 +18,15 @@ from queuelake.settings import AclRule
 LOG_IN: Final = "log_in"  # name, password, ip -> LoggedIn
 USERS: Final = "users"  # limit, cursor -> UserPage
 USER: Final = "user"  # name -> UserInfo
-USER_ADD: Final = "user_add"  # name, user (JSON: NewUser) -> UserInfo
-USER_CHANGE: Final = "user_change"  # name, user (JSON: UserChange) -> UserInfo
+USER_ADD: Final = "user_add"  # name, and what NewUser has -> UserInfo
+USER_CHANGE: Final = "user_change"  # name, and what UserChange has -> UserInfo
 USER_DELETE: Final = "user_delete"  # name -> None
-ACL: Final = "acl"  # -> AclRules
-ACL_REPLACE: Final = "acl_replace"  # rules (JSON: NewRules), version -> AclRules
+ACL: Final = "acl"  # -> AclInForce
+ACL_RULES: Final = "acl_rules"  # -> AclRules
+ACL_REPLACE: Final = "acl_replace"  # rules (JSON: NewRules), version (*: any) -> AclRules
 
-USERNAME_CHARACTERS_MAX: Final = 65_535
+SECRETS: Final = ("password", "password_hash")  # arguments which are written down nowhere
+ANY_VERSION: Final = "*"
 RULES_MAX: Final = 10_000
 
 RoleOrNone = Literal["none", "viewer", "operator", "admin"]
@@ -80,10 +82,15 @@ class UserChange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AclRules(Struct, frozen=True):
-    """`acl`: the first rule which fits decides; these in this order, then the shipped ones."""
+    """`acl_rules`: those which the broker keeps, and which can be changed."""
 
-    version: Annotated[str, Meta(description="changes with `rules`; also the ETag")]
-    rules: Annotated[list[AclRule], Meta(description="kept by the broker; they can be changed")]
+    version: Annotated[str, Meta(description="changes with the rules; also the ETag")]
+    rules: list[AclRule]
+
+
+class AclInForce(AclRules, frozen=True):
+    """`acl`: the first rule which fits decides: of `rules`, then `configured`, then `shipped`."""
+
     configured: Annotated[list[AclRule], Meta(description="`[[acl]]` of the configuration")]
     shipped: list[AclRule]
 

@@ -146,8 +146,15 @@ class NotFoundError(RefusedError):
     code = "NOT_FOUND"
 
 
+class ChangedError(RefusedError):
+    """Somebody else changed it meanwhile: read it again, and decide anew."""
+
+    http_status = 412
+    code = "PRECONDITION_FAILED"
+
+
 class ConflictError(RefusedError):
-    """It is there already, or was changed by somebody else: look at it again."""
+    """It is there already, or something else is under way: look at it first."""
 
     http_status = 409
     code = "CONFLICT"

@@ -24,6 +24,7 @@ FUNCTION_LINES_MAX = 60
 LAYERS = (
     ("errors",),
     ("files",),
+    ("toml_writing",),
     ("protocol",),
     ("expressions",),
     ("names",),

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from queuelake import control_access as ops
 from queuelake.apikey import Caller
 from queuelake.control import ControlClient
-from queuelake.control_access import LoggedIn
+from queuelake.control_access import (
+    AclInForce,
+    AclRules,
+    LoggedIn,
+    NewUser,
+    UserChange,
+    UserInfo,
+    UserPage,
+)
 
-LOGIN_TIMEOUT_S = 30.0  # many clients may be hashing theirs
+# Many clients may be hashing their passwords, and all who are online follow a change.
+ACCESS_TIMEOUT_S = 30.0
 
 
 class AccessServices:
@@ -24,5 +35,35 @@ class AccessServices:
             AnswerError: with the code BANNED, after too many failed logins; come later.
         """
         args: dict[str, object] = {"name": name, "password": password, "ip": ip}
-        found = await self._control.call(ops.LOG_IN, LoggedIn, args, LOGIN_TIMEOUT_S)
+        found = await self._control.call(ops.LOG_IN, LoggedIn, args, ACCESS_TIMEOUT_S)
         return None if found.role is None else Caller(f"user:{name}", found.role)
+
+    async def users(self, limit: int, cursor: str) -> UserPage:
+        args: dict[str, object] = {"limit": limit, "cursor": cursor}
+        return await self._control.call(ops.USERS, UserPage, args)
+
+    async def user(self, name: str) -> UserInfo:
+        return await self._control.call(ops.USER, UserInfo, {"name": name})
+
+    async def add_user(self, name: str, user: NewUser) -> UserInfo:
+        args: dict[str, object] = {"name": name, **structs.asdict(user)}
+        return await self._control.call(ops.USER_ADD, UserInfo, args, ACCESS_TIMEOUT_S)
+
+    async def change_user(self, name: str, change: UserChange) -> UserInfo:
+        args: dict[str, object] = {"name": name, **structs.asdict(change)}
+        return await self._control.call(ops.USER_CHANGE, UserInfo, args, ACCESS_TIMEOUT_S)
+
+    async def delete_user(self, name: str) -> None:
+        await self._control.call(ops.USER_DELETE, object, {"name": name}, ACCESS_TIMEOUT_S)
+
+    async def acl(self) -> AclInForce:
+        return await self._control.call(ops.ACL, AclInForce)
+
+    async def replace_acl(self, rules: bytes, version: str) -> AclRules:
+        """Keep these rules, JSON as `NewRules`, if the former ones are of this version; `*`: any.
+
+        Raises:
+            AnswerError: 400, one mistake for each wrong rule; 412 when somebody else was faster.
+        """
+        args: dict[str, object] = {"rules": rules, "version": version}
+        return await self._control.call(ops.ACL_REPLACE, AclRules, args, ACCESS_TIMEOUT_S)

@@ -16,6 +16,7 @@ from queuelake.admin.health import add_health_routes
 from queuelake.admin.metrics import add_metrics_route
 from queuelake.admin.openapi import add_openapi_routes
 from queuelake.admin.paths import RawPath
+from queuelake.admin.rest_access import add_access_routes
 from queuelake.admin.rest_admin import add_admin_routes
 from queuelake.admin.rest_ecq import add_ecq_routes
 from queuelake.admin.rest_pipeline import add_pipeline_routes
@@ -50,6 +51,7 @@ def create_app(services: Services) -> FastAPI:
     add_metrics_route(app, services)
     add_v1_routes(app, services)
     add_admin_routes(app, services)
+    add_access_routes(app, services)
     add_queue_routes(app, services)
     add_v5_routes(app, services)
     add_ecq_routes(app, services)

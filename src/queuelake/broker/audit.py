@@ -19,6 +19,7 @@ from typing import BinaryIO, Final, NamedTuple, TypeVar
 import msgspec
 
 from queuelake import (
+    control_access,
     control_admin,
     control_ecq,
     control_mq,
@@ -35,6 +36,7 @@ FILE_BYTES_MAX: Final = 32 * 1024 * 1024
 VALUE_BYTES_MAX: Final = 16 * 1024
 READ_BYTES: Final = 64 * 1024
 LOCAL: Final = "local"
+HIDDEN: Final = "***"
 
 T = TypeVar("T")
 
@@ -53,6 +55,10 @@ CHANGES: Final = {
     control_admin.RETAINED_DELETE: Change("topic", control_admin.RETAINED_MESSAGE),
     control_admin.BAN_ADD: Change("value"),
     control_admin.BAN_REMOVE: Change("value"),
+    control_access.USER_ADD: Change("name"),
+    control_access.USER_CHANGE: Change("name", control_access.USER),
+    control_access.USER_DELETE: Change("name", control_access.USER),
+    control_access.ACL_REPLACE: Change("", control_access.ACL_RULES),
     control_queues.QUEUE_CONFIGURE: Change("name", control_queues.QUEUE),
     control_queues.QUEUE_DELETE: Change("name", control_queues.QUEUE),
     control_queues.QUEUE_PURGE: Change("name"),
@@ -106,7 +112,11 @@ class Audit:
             request.caller or LOCAL,
             request.op,
             str(request.args.get(change.target, "")) if change.target else "",
-            {name: _shown(value) for name, value in request.args.items() if name != change.target},
+            {
+                name: HIDDEN if name in control_access.SECRETS and value else _shown(value)
+                for name, value in request.args.items()
+                if name != change.target
+            },
             _shown(before),
             _shown(after),
             refused,

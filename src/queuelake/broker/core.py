@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, final
 
-from queuelake.broker.auth.acl import Acl, ClientAcl, vehicle_rules
+from queuelake.broker.auth.acl import ClientAcl
 from queuelake.broker.auth.authenticator import Authenticator, Identity, Login
 from queuelake.broker.certificates import certificate_user
 from queuelake.broker.clock import SLOT_MS, Clock, TimerWheel
@@ -26,6 +26,7 @@ from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.limits import TokenBucket
 from queuelake.broker.message_queues.service import MessageQueues
 from queuelake.broker.metrics import Metrics
+from queuelake.broker.permissions import Permissions
 from queuelake.broker.pipeline.records import Records
 from queuelake.broker.pipeline.staging import Staging
 from queuelake.broker.queues.registry import Queues
@@ -78,9 +79,7 @@ class Broker:
         self.metrics = Metrics()
         self.terms = Terms(settings.mqtt)
         self.authenticator = Authenticator(settings)
-        vehicles = vehicle_rules(settings.sdv.topic_prefix)
-        self._acl = Acl(settings.acl, False, vehicles)
-        self._anonymous_acl = Acl(settings.acl, not self.authenticator.configured, vehicles)
+        self.permissions = Permissions(settings, self.authenticator)
         self._hashing = ThreadPoolExecutor(HASHING_THREADS, "login")
         self.runner = Runner(
             store,
@@ -225,11 +224,7 @@ class Broker:
         return await self.loop.run_in_executor(self._hashing, work)
 
     def acl_for(self, peer_ip: str, client_id: str, identity: Identity) -> ClientAcl:
-        # Whoever has a name needs a rule; without users, nobody in particular may do everything.
-        acl = self._anonymous_acl if identity.username is None else self._acl
-        return acl.for_client(
-            client_id, identity.username, peer_ip, identity.platform, identity.rules
-        )
+        return self.permissions.of(peer_ip, client_id, identity)
 
     # Sessions
 
@@ -250,6 +245,7 @@ class Broker:
     def client_joined(self, connection: Connection, session: Session, identity: Identity) -> None:
         self.metrics.connects += 1
         now_ms = self.clock.now_ms()
+        self.permissions.joined(connection, identity)
         connection.seen_ms = now_ms
         connection.connected_ms = now_ms
         connection.deadlines.logged_in(now_ms, identity.expires_at)
@@ -260,6 +256,7 @@ class Broker:
 
     def client_left(self, connection: Connection, session: Session, why: str, clean: bool) -> None:
         """The connection is over; called once for each client which had joined."""
+        self.permissions.left(connection)
         disconnects = self.metrics.disconnects
         disconnects[why] = disconnects.get(why, 0) + 1
         if session.connection is not connection:

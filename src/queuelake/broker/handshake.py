@@ -140,6 +140,7 @@ class Handshake:
             return
         self._exchange = None
         identity = connection.broker.authenticator.identity_of(exchange.username, self._login)
+        identity.of_file = True
         self._final = answer
         if connection.session is None:
             self._accept(identity)

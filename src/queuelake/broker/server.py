@@ -2,7 +2,7 @@
 
 Start: store (its lock makes the data directory ours), broker, control socket, listeners, children,
 then one `ready` line with every address. SIGTERM and SIGINT end it within `shutdown_timeout_s`;
-SIGHUP reads certificates, password and token files again.
+SIGHUP reads certificates, users, token keys and the rules in the data directory again.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Server:
         self._origins = origins
         self._data_dir = Path(settings.data_dir).expanduser()
         self._stop = asyncio.Event()
+        self._renewing: asyncio.Future[None] | None = None  # only held, so that it lives
 
     async def serve(self) -> int:
         settings = self._settings
@@ -176,6 +177,7 @@ class Server:
         for name, reload in (
             ("certificate", listeners.reload_certificate),
             ("users", broker.authenticator.reload),
+            ("rules", broker.permissions.reload),
         ):
             try:
                 reload()
@@ -183,6 +185,7 @@ class Server:
             except ConfigError as error:
                 for mistake in error.mistakes:
                     log.error("%s kept as it was: %s", name, mistake)
+        self._renewing = asyncio.ensure_future(broker.permissions.renew())
 
 
 def _has_arrow() -> bool:

@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
-from queuelake.cli.configuration import toml_lines
 from queuelake.cli.options import read_settings
 from queuelake.cli.showing import print_json
 from queuelake.errors import RefusedError
+from queuelake.toml_writing import toml_lines
 
 TIMEOUT_S = 60.0
 

@@ -218,6 +218,13 @@ class Authenticator:
         """As they were read last; None: nobody has made a file yet."""
         return self._files.users
 
+    def is_user(self, username: str) -> bool:
+        """Whether clients may still log in by this name, with a password or SCRAM."""
+        files = self._files
+        if files.passwords is not None and username in files.passwords:
+            return True
+        return files.scram is not None and username in files.scram
+
     def is_platform(self, username: str) -> bool:
         users = self._files.users
         granted = users is not None and users.grants(username).platform

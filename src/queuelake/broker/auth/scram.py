@@ -84,6 +84,9 @@ class ScramFile:
     def __len__(self) -> int:
         return len(self._users[0])
 
+    def __contains__(self, username: str) -> bool:
+        return username in self._users[0]
+
     def begin(self, method: str) -> ScramExchange | None:
         """Start an exchange; None when the client means another method."""
         return ScramExchange(self) if method == SCRAM_METHOD else None
