@@ -168,10 +168,18 @@ class KeyFile:
     """Checks presented keys against the files as they are now."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
+        self.data_dir = data_dir
         self._identities: list[tuple[int, int, int]] = []
         self._first = b""  # the whole line of the first key; empty: there is none
         self._further: dict[bytes, Key] = {}
+
+    def find(self, name: str) -> Key | None:
+        """The key of this name as it is now, for those who presented it before."""
+        self._refresh()
+        first, _, secret = self._first.partition(b":")
+        if self._first and name.encode() == first:
+            return Key(name, "admin", _digest(secret))
+        return self._further.get(name.encode())
 
     def identify(self, presented: bytes) -> Caller | None:
         """Whose `key:secret` this is, in a time which does not depend on where it differs."""
@@ -185,14 +193,14 @@ class KeyFile:
         return None
 
     def _refresh(self) -> None:
-        identities = [_identity(self._data_dir / name) for name in (FILE_NAME, FURTHER_NAME)]
+        identities = [_identity(self.data_dir / name) for name in (FILE_NAME, FURTHER_NAME)]
         if identities == self._identities:
             return
         self._identities = identities
         self._first, self._further = b"", {}
         try:
-            self._first = read_api_key(self._data_dir).encode("ascii")
-            self._further = {key.name.encode(): key for key in read_further_keys(self._data_dir)}
+            self._first = read_api_key(self.data_dir).encode("ascii")
+            self._further = {key.name.encode(): key for key in read_further_keys(self.data_dir)}
         except ConfigError as exc:
             log.error("API keys are not accepted: %s", exc)
 

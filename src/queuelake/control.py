@@ -31,7 +31,7 @@ from queuelake.control_pipeline import ArchiveFigures
 from queuelake.control_queues import QueueMetrics
 from queuelake.control_sdv import SdvFigures
 from queuelake.errors import AnswerError, BrokerDownError, FrameError
-from queuelake.settings import Log
+from queuelake.settings import Console, Log
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 LENGTH_BYTES = 4
@@ -181,6 +181,7 @@ class AdminStart(Struct, frozen=True):
     fd: int
     log: Log = Log()
     lake: str = ""  # lake.path
+    console: Console = Console()
 
 
 class ExportStart(Struct, frozen=True):

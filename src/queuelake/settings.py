@@ -20,6 +20,7 @@ from queuelake.config_types import (
     Duration,
     Port,
     Positive,
+    PositiveDuration,
     PositiveSize,
     Section,
     Size,
@@ -157,6 +158,13 @@ class Http(Section, frozen=True):
     port: Port = 18083
 
 
+class Console(Section, frozen=True):
+    """The console in the admin process, with the extra `console`."""
+
+    enabled: bool = True
+    idle_timeout: PositiveDuration = "1h"  # a session nobody uses ends then
+
+
 class Flight(Section, frozen=True):
     """The export process: Arrow Flight for Spark, with the extra `spark`; TLS with both files."""
 
@@ -223,6 +231,7 @@ class Settings(Section, frozen=True):
     acl: list[AclRule] = []
     bans: list[Ban] = []
     http: Http = Http()
+    console: Console = Console()
     flight: Flight = Flight()
     lake: Lake = Lake()
     storage: Storage = Storage()

@@ -42,7 +42,7 @@ def main() -> int:
     control = ControlClient(data_dir)
     starter = JobStarter(control, data_dir, start.lake)
     services = Services(control, KeyFile(data_dir), starter)
-    server = make_server(create_app(services))
+    server = make_server(create_app(services, start.console))
     end_with_parent(server)
     server.run(sockets=[socket.socket(fileno=start.fd)])
     return 0

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from queuelake import __version__
 from queuelake.admin.answers import add_problem_handlers, problem
 from queuelake.admin.auth import RequireKey
+from queuelake.admin.console.mount import ConsoleGate, Site
 from queuelake.admin.health import add_health_routes
 from queuelake.admin.metrics import add_metrics_route
 from queuelake.admin.openapi import add_openapi_routes
@@ -25,15 +26,20 @@ from queuelake.admin.rest_sdv import add_sdv_routes
 from queuelake.admin.rest_v1 import add_v1_routes
 from queuelake.admin.rest_v5 import add_v5_routes
 from queuelake.admin.services import Services
+from queuelake.settings import Console as ConsoleSettings
 
 REQUESTS_MAX = 256
+DEFAULT_CONSOLE = ConsoleSettings()
 
 
-def create_app(services: Services) -> FastAPI:
+def create_app(services: Services, console: ConsoleSettings = DEFAULT_CONSOLE) -> FastAPI:
+    site = Site(services, console)
+
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await services.say_started()
         yield
+        await site.close()
         await services.close()
 
     app = FastAPI(
@@ -62,6 +68,8 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(RequireKey, gate=services.gate)
     app.add_middleware(RawPath)
     app.add_middleware(LimitRequests)
+    # A tab of the console is open for hours: it counts as none of those requests.
+    app.add_middleware(ConsoleGate, site=site)
     return app
 
 

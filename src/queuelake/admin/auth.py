@@ -42,12 +42,12 @@ class Gate:
     """Whose key it is, and what those without the right one are told; for HTTP and gRPC alike."""
 
     def __init__(self, keys: KeyFile) -> None:
-        self._keys = keys
+        self.keys = keys
         self._slowed = 0
 
     def identify(self, header: bytes | None) -> Caller | None:
         """Whose key is in this Authorization header."""
-        return self._keys.identify(presented_key(header)) if header is not None else None
+        return self.keys.identify(presented_key(header)) if header is not None else None
 
     async def refusal(
         self, header: bytes | None, caller: Caller | None, needed: Role, address: str

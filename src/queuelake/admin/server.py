@@ -13,6 +13,7 @@ from queuelake.admin.answers import JSON, problem_body
 
 CONNECTIONS_MAX = 1024
 HEAD_BYTES_MAX = 256 * 1024  # room for a client id of 65,535 bytes, each percent-encoded
+WEBSOCKET_MESSAGE_BYTES_MAX = 8 * 1024 * 1024  # a message somebody publishes by hand
 SHUTDOWN_TIMEOUT_S = 3
 
 
@@ -21,7 +22,9 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         http=AdminHttpProtocol,
-        ws="none",
+        ws="websockets-sansio",  # for the console: no other path takes one
+        ws_max_size=WEBSOCKET_MESSAGE_BYTES_MAX,
+        ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,
         access_log=False,

@@ -197,7 +197,9 @@ def url(scheme: str, address: tuple[str, int]) -> str:
 def admin_child(settings: Settings, data_dir: Path, listening: socket.socket) -> Child:
     """The admin process, serving HTTP on the socket of `bind_http`."""
     fd = listening.fileno()
-    start = AdminStart(str(data_dir.resolve()), fd, settings.log, settings.lake.path)
+    start = AdminStart(
+        str(data_dir.resolve()), fd, settings.log, settings.lake.path, settings.console
+    )
     return Child(
         "admin",
         [sys.executable, "-m", "queuelake.admin"],

@@ -1,0 +1,53 @@
+"""One broker and one browser for all tests of the console.
+
+`console("viewer")` is a page in a browser of its own, logged in with a key of that role. What a
+test does not forgive by name makes it fail: an error in the browser's console, a script which
+failed, a request to another host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.queue_rest import Rest
+from tests.console.browser import Browsing, Console, launched
+from tests.harness.broker import BrokerProcess
+
+
+@pytest.fixture(scope="module")
+def browsing() -> Iterator[Browsing]:
+    """Of a module: while it is open, Playwright's loop is in the way of asynchronous tests."""
+    with launched() as browsing:
+        yield browsing
+
+
+@pytest.fixture(scope="session")
+def console_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The broker of all these tests; use queues and clients of your own."""
+    process = BrokerProcess(tmp_path_factory.mktemp("console"))
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def rest(console_broker: BrokerProcess) -> Rest:
+    return Rest(console_broker)
+
+
+@pytest.fixture
+def console(browsing: Browsing, console_broker: BrokerProcess) -> Iterator[Console]:
+    """Pages of the console: `console("operator", "/queues")`."""
+    opened = Console(browsing, console_broker)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def no_extra(tmp_path: Path) -> Path:
+    """A folder for PYTHONPATH in which NiceGUI cannot be found."""
+    (tmp_path / "nicegui.py").write_text("raise ImportError")
+    return tmp_path
