@@ -41,7 +41,7 @@ LAYERS = (
     (
         *("control", "control_queues", "control_mq", "control_ecq", "control_sdv"),
         *("control_pipeline", "control_audit", "control_admin"),
-        *("control_access",),
+        *("control_access", "control_backup"),
     ),
     ("engine",),
     ("storage",),

@@ -11,8 +11,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from queuelake.cli import backup
 from queuelake.cli import main as cli
+from queuelake.storage import backup
 from queuelake.storage.lmdb_store import LmdbStore
 from queuelake.storage.reader import StoreReader
 

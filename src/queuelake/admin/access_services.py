@@ -1,10 +1,11 @@
-"""Users and permissions: the part of `Services` which has to do with who may do what."""
+"""Users, permissions and backups: the part of `Services` which is for admins."""
 
 from __future__ import annotations
 
 from msgspec import structs
 
 from queuelake import control_access as ops
+from queuelake import control_backup as backup_ops
 from queuelake.apikey import Caller
 from queuelake.control import ControlClient
 from queuelake.control_access import (
@@ -16,6 +17,7 @@ from queuelake.control_access import (
     UserInfo,
     UserPage,
 )
+from queuelake.control_backup import BackupInfo, BackupList
 
 # Many clients may be hashing their passwords, and all who are online follow a change.
 ACCESS_TIMEOUT_S = 30.0
@@ -67,3 +69,17 @@ class AccessServices:
         """
         args: dict[str, object] = {"rules": rules, "version": version}
         return await self._control.call(ops.ACL_REPLACE, AclRules, args, ACCESS_TIMEOUT_S)
+
+    async def backups(self) -> BackupList:
+        return await self._control.call(backup_ops.BACKUPS, BackupList)
+
+    async def backup(self, name: str) -> BackupInfo:
+        return await self._control.call(backup_ops.BACKUP, BackupInfo, {"name": name})
+
+    async def start_backup(self, name: str = "") -> BackupInfo:
+        """Begin one, called by the time when it has no name; ask `backup` how far it has come."""
+        return await self._control.call(backup_ops.BACKUP_START, BackupInfo, {"name": name})
+
+    async def delete_backup(self, name: str) -> None:
+        args: dict[str, object] = {"name": name}
+        await self._control.call(backup_ops.BACKUP_DELETE, object, args, ACCESS_TIMEOUT_S)

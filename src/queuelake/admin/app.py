@@ -19,6 +19,7 @@ from queuelake.admin.openapi import add_openapi_routes
 from queuelake.admin.paths import RawPath
 from queuelake.admin.rest_access import add_access_routes
 from queuelake.admin.rest_admin import add_admin_routes
+from queuelake.admin.rest_backup import add_backup_routes
 from queuelake.admin.rest_ecq import add_ecq_routes
 from queuelake.admin.rest_pipeline import add_pipeline_routes
 from queuelake.admin.rest_queues import add_queue_routes
@@ -58,6 +59,7 @@ def create_app(services: Services, console: ConsoleSettings = DEFAULT_CONSOLE) -
     add_v1_routes(app, services)
     add_admin_routes(app, services)
     add_access_routes(app, services)
+    add_backup_routes(app, services)
     add_queue_routes(app, services)
     add_v5_routes(app, services)
     add_ecq_routes(app, services)

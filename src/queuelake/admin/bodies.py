@@ -5,13 +5,15 @@ What is in a body is mostly for the broker to judge: it goes there as it came.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
 
 from queuelake.admin.openapi import returns
 from queuelake.errors import RefusedError
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class BodyTooLargeError(RefusedError):
@@ -28,6 +30,13 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
         if len(body) > bytes_max:
             raise BodyTooLargeError(f"the body is longer than the limit of {bytes_max} bytes")
     return bytes(body)
+
+
+def read_struct(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RefusedError(f"the body is no {kind.__name__}: {error}") from error
 
 
 def takes(kind: type[msgspec.Struct], *, required: bool = True) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-import msgspec
 from fastapi import FastAPI, Header, Path, Query, Request
 from starlette.responses import Response
 
 from queuelake.admin.answers import answer, problem
-from queuelake.admin.bodies import read_body, takes
+from queuelake.admin.bodies import read_body, read_struct, takes
 from queuelake.admin.openapi import returns
 from queuelake.admin.paths import SEGMENT
 from queuelake.admin.services import Services
@@ -23,7 +22,6 @@ from queuelake.control_access import (
     UserPage,
 )
 from queuelake.control_admin import ITEMS_PER_PAGE_MAX
-from queuelake.errors import RefusedError
 
 USER_PATH = f"/api/v1/users/{{name:{SEGMENT}}}"
 USER_BYTES_MAX = 64 * 1024
@@ -39,8 +37,6 @@ IfMatch = Annotated[
     str | None,
     Header(description="The ETag of the rules which these replace; `*`: whichever they are."),
 ]
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 def add_access_routes(app: FastAPI, services: Services) -> None:
@@ -68,13 +64,13 @@ def _add_user_routes(app: FastAPI, services: Services) -> None:
     )
     async def add_user(name: Name, request: Request) -> Response:
         """Make a user; 409 when there is one of this name."""
-        new = _read(await read_body(request, USER_BYTES_MAX), NewUser)
+        new = read_struct(await read_body(request, USER_BYTES_MAX), NewUser)
         return answer(await services.add_user(name, new), 201)
 
     @app.patch(USER_PATH, tags=TAGS, responses=returns(UserInfo), openapi_extra=takes(UserChange))
     async def change_user(name: Name, request: Request) -> Response:
         """Change the password, the role or the platform flag; what is not said stays."""
-        change = _read(await read_body(request, USER_BYTES_MAX), UserChange)
+        change = read_struct(await read_body(request, USER_BYTES_MAX), UserChange)
         return answer(await services.change_user(name, change))
 
     @app.delete(USER_PATH, tags=TAGS, status_code=204)
@@ -108,10 +104,3 @@ def _add_rule_routes(app: FastAPI, services: Services) -> None:
 def _tagged(response: Response, version: str) -> Response:
     response.headers["ETag"] = f'"{version}"'
     return response
-
-
-def _read(body: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError(f"the body is no {kind.__name__}: {error}") from error

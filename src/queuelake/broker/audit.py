@@ -21,6 +21,7 @@ import msgspec
 from queuelake import (
     control_access,
     control_admin,
+    control_backup,
     control_ecq,
     control_mq,
     control_pipeline,
@@ -59,6 +60,8 @@ CHANGES: Final = {
     control_access.USER_CHANGE: Change("name", control_access.USER),
     control_access.USER_DELETE: Change("name", control_access.USER),
     control_access.ACL_REPLACE: Change("", control_access.ACL_RULES),
+    control_backup.BACKUP_START: Change("name"),
+    control_backup.BACKUP_DELETE: Change("name", control_backup.BACKUP),
     control_queues.QUEUE_CONFIGURE: Change("name", control_queues.QUEUE),
     control_queues.QUEUE_DELETE: Change("name", control_queues.QUEUE),
     control_queues.QUEUE_PURGE: Change("name"),

@@ -6,11 +6,13 @@ import asyncio
 import bisect
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from queuelake import __version__
 from queuelake.broker import metrics as broker_metrics
 from queuelake.broker.access_operations import AccessOperations
 from queuelake.broker.admin_operations import AdminOperations
+from queuelake.broker.backups import Backups
 from queuelake.broker.connection import Connection
 from queuelake.broker.core import Broker
 from queuelake.broker.ecq_operations import EcqOperations
@@ -65,6 +67,7 @@ class Operations:
         self._fanout_operations = FanoutOperations(broker.fanout, self._queue_operations.durable)
         self._admin_operations = AdminOperations(broker, self._queue_operations.durable, origins)
         self._access_operations = AccessOperations(broker)
+        self.backups = Backups(Path(broker.settings.data_dir).expanduser(), broker.store)
         self._letter_operations = LetterOperations(broker.queues, self._queue_operations.durable)
         self._pipeline_operations = PipelineOperations(
             broker.store,
@@ -87,6 +90,7 @@ class Operations:
             "child_started": self.child_started,
             **self._admin_operations.table(),
             **self._access_operations.table(),
+            **self.backups.table(),
             **self._queue_operations.table(),
             **self._letter_operations.table(),
             **self._mq_operations.table(),

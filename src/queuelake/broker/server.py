@@ -97,6 +97,8 @@ class Server:
             stack.callback(listeners.close)
             supervisor = self._supervisor(stack, store, addresses)
             operations = Operations(broker, addresses, supervisor.restarts, self._origins)
+            operations.backups.on_end = store.free_dead_readers
+            stack.push_async_callback(operations.backups.close)
             audit = Audit(self._data_dir, broker.clock.now_ms)
             stack.callback(audit.close)
             table = operations.table() | {AUDIT: audit.page}
