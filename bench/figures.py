@@ -42,9 +42,10 @@ def show(
     description: str | None,
     counted: str,
     measure: Callable[[Path, int], Iterator[Figure]],
+    default: int = 1_000_000,
 ) -> int:
     """`scripts/bench NAME`: what `measure(folder, count)` yields, `count` of what is counted."""
-    options = parse_arguments(name, description, counted)
+    options = parse_arguments(name, description, counted, default)
     figures: list[Figure] = []
     problem = ""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.directory) as folder:
@@ -64,14 +65,16 @@ def show(
     return 1 if options.check and any(one.verdict == "MISSED" for one in figures) else 0
 
 
-def parse_arguments(name: str, description: str | None, counted: str) -> argparse.Namespace:
+def parse_arguments(
+    name: str, description: str | None, counted: str, default: int
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"scripts/bench {name}", description=description)
     parser.add_argument(
         *("--count", f"--{counted}"),
         dest="count",
         type=int,
-        default=1_000_000,
-        help=f"{counted} (default 1000000)",
+        default=default,
+        help=f"{counted} (default {default})",
     )
     parser.add_argument(
         "--directory", help="where the data directory is made (default: as tempfile)"

@@ -14,8 +14,17 @@ def cpu_s(pid: int) -> float:
     waiting = [pid]
     while waiting:
         one = waiting.pop()
-        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
+        ticks += _ticks(one)
         for task in Path(f"/proc/{one}/task").iterdir():
             waiting += [int(child) for child in (task / "children").read_text().split()]
     return ticks / TICKS
+
+
+def own_cpu_s(pid: int) -> float:
+    """Of the process alone."""
+    return _ticks(pid) / TICKS
+
+
+def _ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
