@@ -115,7 +115,7 @@ def console_tab(running: Running) -> Iterator[None]:
         browser = playwright.chromium.launch(executable_path=polite, args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(f"http://127.0.0.1:{running.http_port}/console")
-        page.get_by_label("API key").fill(running.api_key)
+        page.get_by_label("API key or user").fill(running.api_key)
         page.get_by_role("button", name="Log in").click()
         page.get_by_text("Overview").first.wait_for()
         try:
