@@ -97,6 +97,7 @@ class ArchiveLag(Struct, frozen=True):
     hold_bytes_max: int
     hold: Literal["reject", "drop"]
     alarm: bool
+    last_commit_ms: int = 0  # when the lake last said what it has; 0: not since the broker started
 
 
 class ArchiveFigures(Struct, frozen=True):

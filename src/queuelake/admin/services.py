@@ -129,7 +129,7 @@ class Services(AccessServices):
     async def disconnect(self, client_id: str) -> None:
         await self._control.call("disconnect", object, {"client_id": client_id})
 
-    async def audit(self, limit: int, cursor: str, **wanted: str) -> AuditPage:
+    async def audit(self, /, limit: int, cursor: str, **wanted: str) -> AuditPage:
         """The newest first; `wanted`: of one caller, operation or target."""
         args: dict[str, object] = {"limit": limit, "cursor": cursor, **wanted}
         return await self._control.call(AUDIT, AuditPage, args)
@@ -139,7 +139,7 @@ class Services(AccessServices):
 
     # Subscriptions, retained messages, who may do what
 
-    async def subscriptions(self, limit: int, cursor: str, **wanted: str) -> SubscriptionPage:
+    async def subscriptions(self, /, limit: int, cursor: str, **wanted: str) -> SubscriptionPage:
         """`wanted`: of one client_id, or those which a message to this topic reaches."""
         args: dict[str, object] = {"limit": limit, "cursor": cursor, **wanted}
         return await self._control.call(admin_ops.SUBSCRIPTIONS, SubscriptionPage, args)
@@ -167,7 +167,7 @@ class Services(AccessServices):
         args: dict[str, object] = {"kind": kind, "value": value}
         await self._control.call(admin_ops.BAN_REMOVE, object, args)
 
-    async def test_acl(self, action: str, topic: str, **client: str) -> AclAnswer:
+    async def test_acl(self, /, action: str, topic: str, **client: str) -> AclAnswer:
         """`client`: client_id, username, ip."""
         args: dict[str, object] = {"action": action, "topic": topic, **client}
         return await self._control.call(admin_ops.ACL_TEST, AclAnswer, args)

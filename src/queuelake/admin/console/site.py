@@ -11,6 +11,9 @@ from nicegui import app, ui
 
 # The order of the navigation is the order in which pages are imported.
 from queuelake.admin.console import overview, queues  # isort: skip # noqa: F401
+from queuelake.admin.console import clients, subscriptions, retained, try_it, bans  # isort: skip # noqa: F401
+from queuelake.admin.console import mailboxes, fanout, pipeline  # isort: skip # noqa: F401
+from queuelake.admin.console import users, permissions, settings_page, audit  # isort: skip # noqa: F401
 from queuelake.admin.console.shell import root
 from queuelake.errors import QueuelakeError
 
@@ -29,7 +32,8 @@ async def start(prefix: str) -> FastAPI:
     logging.getLogger("nicegui").addFilter(_tells_more_than_the_page)
     # Long polling would pass requests which no WebSocket check has seen.
     app.config.socket_io_js_transports = ["websocket"]
-    ui.add_css(files(__package__).joinpath("console.css").read_text(), shared=True)
+    for name in ("console.css", "pages.css"):
+        ui.add_css(files(__package__).joinpath(name).read_text(), shared=True)
     site = FastAPI(openapi_url=None)
     ui.run_with(
         site,

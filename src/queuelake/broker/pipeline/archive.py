@@ -58,6 +58,7 @@ class Archive:
         self._queues = queues
         self.settings = settings
         self.held_bytes = 0
+        self.told_ms = 0  # when the lake last said what it has
         self.lost = 0  # messages which were promised and are gone
         self.holdings: dict[int, Holding] = {}  # awake, or with something the lake does not have
         self.flags: dict[int, QueueFlags] = {}  # of queues for which something is set
@@ -180,6 +181,7 @@ class Archive:
                     self._raised(table, number, shard, upto)
         self._write(rows)
         if table == "messages":
+            self.told_ms = self._queues.clock.now_ms()
             self._free({mark[0] for mark in marks if mark is not None})
 
     def _place(

@@ -124,6 +124,7 @@ class PipelineOperations:
             archive.settings.archive_hold_bytes_max,
             archive.settings.hold,
             archive.alarm(),
+            archive.told_ms,
         )
 
     def _furthest_behind(self) -> list[Holding]:
