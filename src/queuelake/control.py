@@ -144,6 +144,8 @@ class MetricsSnapshot(Struct, frozen=True):
 
     version: str
     compiled: bool
+    ready: bool = False
+    started_at_s: float = 0.0
     connections: int = 0
     sessions: int = 0
     sessions_persistent: int = 0
@@ -155,18 +157,30 @@ class MetricsSnapshot(Struct, frozen=True):
     bytes_received: int = 0
     bytes_sent: int = 0
     publish_refused: int = 0
+    denied_by_action: dict[str, int] = {}
     connects: int = 0
     disconnects_by_reason: dict[str, int] = {}
+    logins_refused_by_reason: dict[str, int] = {}
     commit_duration_s: Histogram = Histogram()
     commit_group_messages: Histogram = Histogram()
     commit_failures: int = 0
-    loop_lag_s: float = 0.0
+    loop_lag_s: Annotated[float, Meta(description="now")] = 0.0
+    loop_lags_s: Histogram = Histogram()
     store_bytes: int = 0
     store_map_bytes: int = 0
+    store_free_bytes: int = 0
+    store_bytes_max: int = 0
+    disk_free_bytes: int = 0
     resident_memory_bytes: int = 0
+    cpu_s: float = 0.0
+    open_files: int = 0
+    open_files_max: int = 0
     child_restarts: dict[str, int] = {}
+    audit_entries: int = 0
+    audit_failures: int = 0
     queues: int = 0
-    queue_metrics: Annotated[list[QueueMetrics], Meta(description="the deepest queues")] = []
+    queue_metrics: Annotated[list[QueueMetrics], Meta(description="the largest queues")] = []
+    queues_left_out: int = 0
     webhook_alerts_by_result: dict[str, int] = {}
     mq: Annotated[MqFigures, Meta(description="message queues")] = MqFigures()
     ecq: Annotated[EcqFigures, Meta(description="device mailboxes")] = EcqFigures()

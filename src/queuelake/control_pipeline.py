@@ -108,3 +108,5 @@ class ArchiveFigures(Struct, frozen=True):
     alarm: bool = False
     lost: int = 0
     behind_by_queue: dict[str, int] = {}
+    told_at_s: float = 0.0  # when the lake told last what it has; 0: not since the start
+    jobs_by_state: dict[str, int] = {}

@@ -36,8 +36,7 @@ OFFSET_MAX: Final = 2**63 - 1
 LETTERS_AT_ONCE_MAX: Final = 100_000
 # A page of messages ends early here, and a longer payload is cut: a control frame has a limit.
 PAGE_PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
-# A scrape names the deepest queues; a label value for each of 100,000 helps nobody.
-QUEUES_PER_SCRAPE_MAX: Final = 1000
+OTHER: Final = "(other)"  # in metrics: all queues, or groups, which are not named
 
 Milliseconds = Annotated[int, Meta(description="milliseconds since 1970 (UTC)")]
 QueueType = Literal["classic", "stream"]
@@ -257,10 +256,19 @@ class QueueMetrics(Struct, frozen=True):
     acked: int = 0
     nacked: int = 0
     redelivered: int = 0
+    timed_out: int = 0
     expired: int = 0
     dropped: int = 0
+    purged: int = 0
+    refused: int = 0
+    duplicates: int = 0
     dead_lettered_by_reason: dict[str, int] = {}
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
     consumers_by_group: dict[str, int] = {}
-    asleep: Annotated[bool, Meta(description="nobody uses it: only its depth is known")] = False
+    ready: int = 0
+    retrying: int = 0
+    delayed: int = 0
+    depth_max: Annotated[int, Meta(description="0: no limit")] = 0
+    oldest_age_s: Annotated[float | None, Meta(description="null: not known yet")] = None
+    asleep: Annotated[bool, Meta(description="nobody uses it: little is known")] = False

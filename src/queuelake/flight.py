@@ -173,13 +173,16 @@ class ArchivedTold(Struct, frozen=True):
     adopt: bool = False
 
 
+JobState = Literal["running", "done", "failed", "cancelled", "lost"]
+
+
 class JobTold(Struct, frozen=True):
     """How far a job has come; the first of an id says that it exists."""
 
     id: str
     kind: str
     # `lost` is never told: it is said of a running job which has been silent for too long.
-    state: Literal["running", "done", "failed", "cancelled", "lost"] = "running"
+    state: JobState = "running"
     done: int = 0
     total: int = 0
     unit: str = "rows"

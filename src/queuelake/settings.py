@@ -212,6 +212,13 @@ class Log(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class Metrics(Section, frozen=True):
+    """How much `/metrics` names; what is above it is summed up as `(other)`."""
+
+    queues_max: Annotated[int, Meta(ge=0, le=10_000)] = 1_000
+    groups_per_queue_max: Annotated[int, Meta(ge=0, le=1_000)] = 20
+
+
 class Sys(Section, frozen=True):
     """The `$SYS/` topics; interval 0 turns them off."""
 
@@ -240,6 +247,7 @@ class Settings(Section, frozen=True):
     ecq: EcqConfig = EcqConfig()
     sdv: SdvConfig = field(default_factory=SdvConfig)
     log: Log = Log()
+    metrics: Metrics = Metrics()
     sys: Sys = Sys()
 
 

@@ -302,16 +302,25 @@ def test_metrics_follow_the_messages(rest: Rest, connect: Connect, name: str) ->
     assert worker.reject(again) == SUCCESS
     samples = rest.samples()
     found = {key[0]: value for key, value in samples.items() if key[1:] == (address,)}
+    assert 0 < found.pop("mqtt_queue_oldest_age_seconds") < 60
     assert found == {
         "mqtt_queue_depth": 1,
+        "mqtt_queue_depth_max": 100_000,
+        "mqtt_queue_ready": 0,
         "mqtt_queue_in_flight": 1,
+        "mqtt_queue_retrying": 0,
+        "mqtt_queue_delayed": 0,
         "mqtt_queue_enqueue_total": 3,
         "mqtt_queue_dequeue_total": 4,
         "mqtt_queue_ack_total": 1,
         "mqtt_queue_nack_total": 1,
         "mqtt_queue_redelivered_total": 1,
+        "mqtt_queue_timed_out_total": 0,
         "mqtt_queue_expired_total": 0,
         "mqtt_queue_dropped_total": 0,
+        "mqtt_queue_purged_total": 0,
+        "mqtt_queue_refused_total": 0,
+        "mqtt_queue_duplicates_total": 0,
     }
     # Labels come sorted by their names: group, quantile, queue, reason.
     assert samples[("mqtt_queue_dlq_total", address, "rejected")] == 1

@@ -28,7 +28,9 @@ from queuelake.admin.sdv_metrics import sdv_families
 from queuelake.admin.services import Services
 from queuelake.control import Histogram, MetricsSnapshot
 
+# The field of MetricsSnapshot, which is also the name of the metric, and what it is.
 GAUGES = {
+    "ready": "1 when clients can be served; GET /readyz says why not",
     "connections": "Clients connected now",
     "sessions": "Sessions, connected or not",
     "sessions_persistent": "Sessions which outlive their connection",
@@ -36,8 +38,13 @@ GAUGES = {
     "retained_messages": "Topics with a retained message",
     "queues": "Durable queues",
     "store_bytes": "Bytes of the store in use",
+    "store_free_bytes": "Bytes of those in use which were freed and will be used again",
     "store_map_bytes": "Bytes the store may use before its map grows",
+    "store_bytes_max": "The limit storage.map_size_bytes_max",
+    "disk_free_bytes": "Bytes free on the disk of the data directory",
     "resident_memory_bytes": "Resident memory of the broker process",
+    "open_files": "Open files and sockets of the broker process",
+    "open_files_max": "Files and sockets the broker process may open",
 }
 COUNTERS = {
     "bytes_received": "Bytes received from clients",
@@ -45,7 +52,20 @@ COUNTERS = {
     "publish_refused": "PUBLISH packets answered with a failure reason code",
     "connects": "Connections accepted with CONNACK success",
     "commit_failures": "Group commits which failed; nothing in them was confirmed",
+    "audit_entries": "Changes of administrators which were written down",
+    "audit_failures": "Changes of administrators which could not be written down",
 }
+# The field of MetricsSnapshot, the name of the metric, its label, and what it counts.
+LABELLED = (
+    ("messages_received_by_qos", "messages_received", "qos", "PUBLISH packets from clients"),
+    ("messages_sent_by_qos", "messages_sent", "qos", "PUBLISH packets sent to clients"),
+    ("messages_dropped_by_reason", "messages_dropped", "reason", "Messages a session did not get"),
+    ("disconnects_by_reason", "disconnects", "reason", "Connections ended"),
+    ("logins_refused_by_reason", "logins_refused", "reason", "Connections refused at CONNECT"),
+    ("denied_by_action", "denied", "action", "What clients asked and an access rule forbids"),
+    ("child_restarts", "child_restarts", "child", "Child processes started again"),
+    ("webhook_alerts_by_result", "webhook_alerts", "result", "Alerts about dead letters"),
+)
 
 
 def add_metrics_route(app: FastAPI, services: Services) -> None:
@@ -81,8 +101,8 @@ class SnapshotCollector(Collector):
             value = getattr(self._snapshot, name)
             yield CounterMetricFamily(f"queuelake_{name}", text, value=value)
         yield from self._labelled()
-        yield from self._timings()
-        yield from queue_families(self._snapshot.queue_metrics)
+        yield from self._process()
+        yield from queue_families(self._snapshot.queue_metrics, self._snapshot.queues_left_out)
         yield from mq_families(self._snapshot.mq)
         yield from ecq_families(self._snapshot.ecq)
         yield from sdv_families(self._snapshot.sdv)
@@ -94,38 +114,25 @@ class SnapshotCollector(Collector):
         return InfoMetricFamily("queuelake_build", "The running build", value=labels)
 
     def _labelled(self) -> Iterator[Metric]:
-        snapshot = self._snapshot
-        received = dict(enumerate(snapshot.messages_received_by_qos))
-        sent = dict(enumerate(snapshot.messages_sent_by_qos))
-        yield _counter(
-            "messages_received", "PUBLISH packets received from clients", "qos", received
-        )
-        yield _counter("messages_sent", "PUBLISH packets sent to clients", "qos", sent)
-        yield _counter(
-            "messages_dropped",
-            "Messages not delivered to a session, by reason",
-            "reason",
-            snapshot.messages_dropped_by_reason,
-        )
-        yield _counter(
-            "disconnects", "Connections ended, by reason", "reason", snapshot.disconnects_by_reason
-        )
-        yield _counter(
-            "child_restarts", "Child processes started again", "child", snapshot.child_restarts
-        )
-        yield _counter(
-            "webhook_alerts",
-            "Alerts about dead letters, by what became of them",
-            "result",
-            snapshot.webhook_alerts_by_result,
-        )
+        for field, name, label, text in LABELLED:
+            found = getattr(self._snapshot, field)
+            values = dict(enumerate(found)) if isinstance(found, list) else found
+            yield _counter(name, text, label, values)
 
-    def _timings(self) -> Iterator[Metric]:
+    def _process(self) -> Iterator[Metric]:
         snapshot = self._snapshot
+        yield CounterMetricFamily(
+            "queuelake_cpu_seconds", "CPU time of the broker process", value=snapshot.cpu_s
+        )
         yield GaugeMetricFamily(
-            "queuelake_loop_lag_seconds",
-            "How late the broker's event loop runs its timers",
-            value=snapshot.loop_lag_s,
+            "queuelake_start_time_seconds",
+            "When the broker was started, in seconds since 1970",
+            value=snapshot.started_at_s,
+        )
+        yield _histogram(
+            "loop_lag_seconds",
+            "How late the broker's event loop runs its timers, four times a second",
+            snapshot.loop_lags_s,
         )
         yield _histogram(
             "commit_duration_seconds",

@@ -15,6 +15,7 @@ from prometheus_client.core import (
 )
 
 from queuelake.control_mq import INSERT_LATENCY_BOUNDS_MS, MqFigures
+from queuelake.control_queues import OTHER
 
 # The field of MqClassFigures, which is also the name of the metric, and what it counts.
 CLASS_COUNTERS = {
@@ -45,6 +46,8 @@ COUNTERS = {
 
 def mq_families(figures: MqFigures) -> Iterator[Metric]:
     yield GaugeMetricFamily("queuelake_mq_queues", "Message queues", value=figures.queues)
+    text = "Message queues whose figures are in the sum `(other)` only"
+    yield GaugeMetricFamily("queuelake_mq_queues_left_out", text, value=figures.left_out)
     for field, text in CLASS_COUNTERS.items():
         counter = CounterMetricFamily(f"queuelake_mq_{field}", text, labels=["class"])
         for name, counted in figures.classes.items():
@@ -82,5 +85,6 @@ def _oldest_age(figures: MqFigures) -> Metric:
     text = "Age of the oldest message; 0 when there is none"
     family = GaugeMetricFamily("queuelake_mq_oldest_age_seconds", text, labels=["queue"])
     for name, stats in figures.named.items():
-        family.add_metric([name], stats.oldest_age_ms / 1000)
+        if name != OTHER:  # ages have no sum
+            family.add_metric([name], stats.oldest_age_ms / 1000)
     return family

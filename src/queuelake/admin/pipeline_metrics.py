@@ -1,4 +1,4 @@
-"""The metrics of the archive: how far the lake is behind, and how much is held for it."""
+"""The metrics of the pipeline: how far the lake is behind, how much is held for it, the jobs."""
 
 from __future__ import annotations
 
@@ -29,3 +29,14 @@ def archive_families(figures: ArchiveFigures) -> Iterator[Metric]:
     for queue, count in figures.behind_by_queue.items():
         lag.add_metric([queue], count)
     yield lag
+    yield GaugeMetricFamily(
+        "queuelake_archive_last_commit_timestamp_seconds",
+        "When the lake told last which messages it has; 0 when not since the start",
+        value=figures.told_at_s,
+    )
+    jobs = GaugeMetricFamily(
+        "queuelake_pipeline_jobs", "Jobs of the pipeline which are remembered", labels=["state"]
+    )
+    for state, count in figures.jobs_by_state.items():
+        jobs.add_metric([state], count)
+    yield jobs

@@ -12,23 +12,38 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from queuelake.control_queues import QueueMetrics
 
-# The field of QueueMetrics, the name of the metric, and what it counts.
+# The field of QueueMetrics, the name of the metric, and what it is.
+GAUGES = (
+    ("in_flight", "in_flight", "Messages delivered and not settled"),
+    ("ready", "ready", "Messages which wait for a consumer, of the group furthest behind"),
+    ("retrying", "retrying", "Messages which wait for their next try"),
+    ("delayed", "delayed", "Messages which are not visible before their time"),
+)
 COUNTERS = (
     ("enqueued", "enqueue", "Messages accepted"),
     ("dequeued", "dequeue", "Deliveries to consumers, repeated ones too"),
     ("acked", "ack", "Messages acknowledged by a group"),
     ("nacked", "nack", "Messages given back with $nack"),
     ("redelivered", "redelivered", "Deliveries which were not the first"),
+    ("timed_out", "timed_out", "Deliveries which were not settled in time"),
     ("expired", "expired", "Messages which lived longer than their TTL"),
     ("dropped", "dropped", "Messages deleted unread"),
+    ("purged", "purged", "Messages deleted by an administrator"),
+    ("refused", "refused", "Publishes refused because the queue is full"),
+    ("duplicates", "duplicates", "Publishes not stored because their message was stored before"),
 )
 
 
-def queue_families(queues: Sequence[QueueMetrics]) -> Iterator[Metric]:
-    yield _gauge(queues, "depth", "Messages which some group has not settled yet")
+def queue_families(queues: Sequence[QueueMetrics], left_out: int) -> Iterator[Metric]:
+    text = "Durable queues whose figures are in the sum `(other)` only"
+    yield GaugeMetricFamily("queuelake_queues_left_out", text, value=left_out)
+    yield _gauge(queues, "depth", "depth", "Messages which some group has not settled yet")
+    yield _oldest_age(queues)
     # A counter of a queue which sleeps would fall to 0, and a rate would rise out of that.
     queues = [queue for queue in queues if not queue.asleep]
-    yield _gauge(queues, "in_flight", "Messages delivered and not settled")
+    for field, name, text in GAUGES:
+        yield _gauge(queues, field, name, text)
+    yield _limits(queues)
     for field, name, text in COUNTERS:
         counter = CounterMetricFamily(f"mqtt_queue_{name}", text, labels=["queue"])
         for queue in queues:
@@ -39,10 +54,28 @@ def queue_families(queues: Sequence[QueueMetrics]) -> Iterator[Metric]:
     yield _latency(queues)
 
 
-def _gauge(queues: Sequence[QueueMetrics], field: str, text: str) -> Metric:
-    family = GaugeMetricFamily(f"mqtt_queue_{field}", text, labels=["queue"])
+def _gauge(queues: Sequence[QueueMetrics], field: str, name: str, text: str) -> Metric:
+    family = GaugeMetricFamily(f"mqtt_queue_{name}", text, labels=["queue"])
     for queue in queues:
         family.add_metric([queue.queue], getattr(queue, field))
+    return family
+
+
+def _oldest_age(queues: Sequence[QueueMetrics]) -> Metric:
+    text = "Age of the oldest message which some group has not settled; 0 when there is none"
+    family = GaugeMetricFamily("mqtt_queue_oldest_age_seconds", text, labels=["queue"])
+    for queue in queues:
+        if queue.oldest_age_s is not None:
+            family.add_metric([queue.queue], queue.oldest_age_s)
+    return family
+
+
+def _limits(queues: Sequence[QueueMetrics]) -> Metric:
+    text = "Messages the queue may hold; no sample where there is no limit"
+    family = GaugeMetricFamily("mqtt_queue_depth_max", text, labels=["queue"])
+    for queue in queues:
+        if queue.depth_max:
+            family.add_metric([queue.queue], queue.depth_max)
     return family
 
 

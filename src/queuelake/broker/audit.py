@@ -99,6 +99,8 @@ class Audit:
         self._now_ms = now_ms
         self._last_id = -1  # not known yet
         self._thread = ThreadPoolExecutor(1, "audit")
+        self.written = 0  # since the start
+        self.failures = 0
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
@@ -126,7 +128,9 @@ class Audit:
         )
         try:
             await self._in_thread(lambda: self._append(entry))
+            self.written += 1
         except OSError as error:
+            self.failures += 1
             log.error("audit: %s (%s)", _encode(entry).decode(), error)
 
     async def page(self, args: dict[str, object]) -> AuditPage:

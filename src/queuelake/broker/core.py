@@ -25,7 +25,7 @@ from queuelake.broker.ecq.service import Mailboxes
 from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.limits import TokenBucket
 from queuelake.broker.message_queues.service import MessageQueues
-from queuelake.broker.metrics import Metrics
+from queuelake.broker.metrics import LOGIN_REASONS, Metrics
 from queuelake.broker.permissions import Permissions
 from queuelake.broker.pipeline.records import Records
 from queuelake.broker.pipeline.staging import Staging
@@ -149,7 +149,9 @@ class Broker:
         """The wheel: also the measure of how late the loop is."""
         now_ms = self.clock.now_ms()
         late_ms = now_ms - self.clock.coarse_ms - SLOT_MS
-        self.metrics.loop_lag_s = max(0, late_ms) / 1000
+        lag_s = max(0, late_ms) / 1000
+        self.metrics.loop_lag_s = lag_s
+        self.metrics.loop_lags.observe(lag_s)
         self.clock.coarse_ms = now_ms
         self.timers.turn(now_ms)
         self.retained.shrink(self.runner.durable)
@@ -283,6 +285,8 @@ class Broker:
         )
         disconnects = self.metrics.disconnects
         disconnects["login_refused"] = disconnects.get("login_refused", 0) + 1
+        refused, why = self.metrics.logins_refused, LOGIN_REASONS.get(reason, "other")
+        refused[why] = refused.get(why, 0) + 1
 
     # Retained messages
 

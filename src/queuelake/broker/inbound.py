@@ -239,6 +239,7 @@ def _refusal(
     if topic is connection.permitted or (acl.open_publish and topic[0] != DOLLAR):
         return 0
     if not acl.may_publish(topic):
+        connection.metrics.publish_denied += 1
         return reasons.NOT_AUTHORIZED
     if len(topic) <= TOPIC_BYTES_KEPT_MAX:
         connection.permitted = topic

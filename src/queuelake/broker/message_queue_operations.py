@@ -10,19 +10,15 @@ from __future__ import annotations
 import base64
 import binascii
 import bisect
-import heapq
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
 
 from queuelake import control_mq as ops
-from queuelake.broker.message_queues.metrics import CLASSES, MqMetrics
 from queuelake.broker.operation import Operation, page_limit
 from queuelake.control_mq import (
-    MqClassFigures,
     MqConfigInfo,
-    MqFigures,
     MqInfo,
     MqPage,
     MqPageMeta,
@@ -51,8 +47,6 @@ class MessageQueueService(Protocol):
 
     @property
     def config(self) -> MqConfig: ...
-    @property
-    def metrics(self) -> MqMetrics: ...
     def names(self) -> list[str]: ...
     def find(self, name: str) -> MqSettings | None: ...
     def create(self, settings: MqSettings) -> None: ...
@@ -145,29 +139,6 @@ class MessageQueueOperations:
         self._check_enabled()
         self._queues.collect_garbage()
         await self._durable()
-
-    def figures(self) -> MqFigures:
-        """For one scrape, which names the deepest queues."""
-        known = self._queues.names()
-        stats = [(self._queues.stats(name), name) for name in known]
-        deepest = heapq.nlargest(
-            ops.QUEUES_PER_SCRAPE_MAX, stats, key=lambda one: (one[0].messages, one[1])
-        )
-        classes = zip(CLASSES, self._queues.metrics.classes, strict=True)
-        return MqFigures(
-            len(known),
-            {
-                name: MqClassFigures(
-                    counted.received_messages,
-                    counted.inserted_messages,
-                    counted.insert_errors,
-                    list(counted.insert_latency.counts),
-                    counted.insert_latency.total,
-                )
-                for name, counted in classes
-            },
-            {name: one for one, name in deepest},
-        )
 
     # Shared
 

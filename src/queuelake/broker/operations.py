@@ -4,46 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from queuelake import __version__
-from queuelake.broker import metrics as broker_metrics
 from queuelake.broker.access_operations import AccessOperations
 from queuelake.broker.admin_operations import AdminOperations
+from queuelake.broker.audit import Audit
 from queuelake.broker.backups import Backups
+from queuelake.broker.compiled import is_compiled
 from queuelake.broker.connection import Connection
 from queuelake.broker.core import Broker
 from queuelake.broker.ecq_operations import EcqOperations
 from queuelake.broker.fanout_operations import FanoutOperations
 from queuelake.broker.letter_operations import LetterOperations
 from queuelake.broker.message_queue_operations import MessageQueueOperations
+from queuelake.broker.metric_operations import MetricOperations
 from queuelake.broker.operation import Operation
 from queuelake.broker.pipeline.jobs import Jobs
 from queuelake.broker.pipeline.lease import Leases
 from queuelake.broker.pipeline.operations import PipelineOperations
-from queuelake.broker.queue_census import QueueCensus
 from queuelake.broker.queue_operations import QueueOperations
+from queuelake.broker.readiness import problems
 from queuelake.broker.session import Session
 from queuelake.control import (
     ClientInfo,
     ClientPage,
-    Histogram,
-    MetricsSnapshot,
     Readiness,
     Status,
 )
 from queuelake.errors import NotFoundError, RefusedError
 from queuelake.protocol import reasons
-from queuelake.protocol import wire as hot_module
 
 PAGE_ITEMS_MAX = 10_000
-
-
-def is_compiled() -> bool:
-    """Whether the hot path is a compiled extension."""
-    return not str(hot_module.__file__).endswith(".py")
 
 
 class Operations:
@@ -55,10 +48,10 @@ class Operations:
         addresses: list[str],
         child_restarts: Mapping[str, int],
         origins: Mapping[str, str],
+        audit: Audit | None = None,
     ) -> None:
         self._broker = broker
         self._addresses = addresses
-        self._child_restarts = child_restarts
         self._queue_operations = QueueOperations(broker.queues)
         self._mq_operations = MessageQueueOperations(
             broker.message_queues, self._queue_operations.durable
@@ -76,18 +69,25 @@ class Operations:
             Jobs(broker.store, broker.runner, broker.clock),
             self._queue_operations.durable,
         )
-        self._census = QueueCensus(broker.queues)
+        self._metric_operations = MetricOperations(
+            broker,
+            self._ecq_operations,
+            self._fanout_operations,
+            self._pipeline_operations,
+            child_restarts,
+            audit,
+        )
         self.started = {name: asyncio.Event() for name in child_restarts}
 
     def table(self) -> dict[str, Operation]:
         return {
-            "metrics": self.metrics,
             "readiness": self.readiness,
             "status": self.status,
             "clients": self.clients,
             "client": self.client,
             "disconnect": self.disconnect,
             "child_started": self.child_started,
+            **self._metric_operations.table(),
             **self._admin_operations.table(),
             **self._access_operations.table(),
             **self.backups.table(),
@@ -107,14 +107,8 @@ class Operations:
         return True
 
     def readiness(self, _: dict[str, object]) -> Readiness:
-        broker = self._broker
-        problems = []
-        if broker.runner.failure:
-            problems.append(f"store: {broker.runner.failure}")
-            problems.append("sdv: tables_not_ready")
-        if broker.stopping:
-            problems.append("broker is shutting down")
-        return Readiness(not problems, problems)
+        found = problems(self._broker)
+        return Readiness(not found, found)
 
     def status(self, _: dict[str, object]) -> Status:
         broker = self._broker
@@ -130,50 +124,6 @@ class Operations:
             subscriptions=broker.router.count,
             retained_messages=len(broker.retained),
         )
-
-    def metrics(self, _: dict[str, object]) -> MetricsSnapshot:
-        broker = self._broker
-        metrics = broker.metrics
-        used, mapped = broker.store.size_bytes()
-        sessions = broker.sessions.by_client.values()
-        return MetricsSnapshot(
-            version=__version__,
-            compiled=is_compiled(),
-            connections=metrics.connections,
-            sessions=len(sessions),
-            sessions_persistent=sum(session.persistent for session in sessions),
-            subscriptions=broker.router.count,
-            retained_messages=len(broker.retained),
-            messages_received_by_qos=list(metrics.received),
-            messages_sent_by_qos=list(metrics.sent),
-            messages_dropped_by_reason=dict(metrics.dropped),
-            bytes_received=metrics.bytes_received,
-            bytes_sent=metrics.bytes_sent,
-            publish_refused=metrics.publish_refused,
-            connects=metrics.connects,
-            disconnects_by_reason=dict(metrics.disconnects),
-            commit_duration_s=_histogram(metrics.commit_latency),
-            commit_group_messages=_histogram(metrics.commit_group),
-            commit_failures=metrics.commit_failures,
-            loop_lag_s=metrics.loop_lag_s,
-            store_bytes=used,
-            store_map_bytes=mapped,
-            resident_memory_bytes=_resident_bytes(),
-            child_restarts=dict(self._child_restarts),
-            queues=self._census.count(),
-            queue_metrics=self._census.metrics(),
-            webhook_alerts_by_result=self._alerts(),
-            mq=self._mq_operations.figures(),
-            ecq=self._ecq_operations.figures(),
-            sdv=self._fanout_operations.figures(),
-            archive=self._pipeline_operations.figures(),
-        )
-
-    def _alerts(self) -> dict[str, int]:
-        alerts = self._broker.queues.alerts
-        if alerts is None:
-            return {}
-        return {"sent": alerts.sent, "failed": alerts.failed, "dropped": alerts.dropped}
 
     def clients(self, args: dict[str, object]) -> ClientPage:
         limit, cursor = args.get("limit", 100), args.get("cursor", "")
@@ -248,17 +198,3 @@ def _listener(url: str) -> str:
     """The name of what serves this address: its scheme, but for Flight, which has gRPC's."""
     scheme = url.partition("://")[0]
     return "flight" if scheme.startswith("grpc") else scheme
-
-
-def _histogram(histogram: broker_metrics.Histogram) -> Histogram:
-    return Histogram(list(histogram.bounds), list(histogram.counts), histogram.total)
-
-
-def _resident_bytes() -> int:
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,92 +1,245 @@
-"""All queues in figures, for one scrape: those awake from memory, those asleep from the store.
+"""All durable queues in figures, for one scrape: those awake from memory, those asleep from the
+store. Of one which sleeps only its depth is told, and how old its oldest message is.
 
-A scrape names the QUEUES_PER_SCRAPE_MAX deepest. Of a queue which sleeps only its depth is told. It
-does not change while the queue sleeps, so it is remembered; each scrape looks at some of the
-sleepers again, in turn, because one may have been awake between two scrapes.
+It is done in slices, so that a scrape of very many queues holds nobody up.
 """
 
 from __future__ import annotations
 
-import heapq
+from typing import Final, NamedTuple, final
+
+import msgspec
 
 from queuelake import names
-from queuelake.broker.queue_views import read_sleeper
+from queuelake.broker.naming import Naming, Seen
+from queuelake.broker.oldest import Oldest
 from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.registry import Queues
-from queuelake.control_queues import QUEUES_PER_SCRAPE_MAX, QueueMetrics
+from queuelake.broker.sleepers import Asleep, Sleepers
+from queuelake.broker.slices import in_slices
+from queuelake.control_queues import OTHER, QueueMetrics
 from queuelake.engine.counters import Counters, quantile_ms
 from queuelake.engine.groups import Group
+from queuelake.engine.state import QueueState
+from queuelake.settings import Metrics
 
-SLEEPERS_PER_SCRAPE = 200
+REASONS: Final = ("max_retries", "timeout", "rejected", "expired")
+
+
+class Census(NamedTuple):
+    """`left_out` queues are in the sum of the others only."""
+
+    queues: list[QueueMetrics]
+    left_out: int
+
+
+class Gauges(NamedTuple):
+    ready: int  # for the group furthest behind
+    in_flight: int
+    retrying: int
+    delayed: int
+    consumers: int
+
+
+NOTHING: Final = Gauges(0, 0, 0, 0, 0)
+
+
+@final
+class SeenQueue(Seen):
+    """`host` or `asleep`."""
+
+    __slots__ = ("_signs", "asleep", "depth", "gauges", "host")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.host: DurableHost | None = None
+        self.asleep: Asleep | None = None
+        self.depth = 0
+        self.gauges = NOTHING
+        self._signs = -1
+
+    def look(self, host: DurableHost) -> None:
+        machine = host.machine
+        signs, depth = _signs(machine), machine.depth()
+        if host is self.host and signs == self._signs and depth == self.depth:
+            self.gained = []
+            return
+        self.host, self.asleep, self.depth, self._signs = host, None, depth, signs
+        self.count(_counts(machine.counters))
+        self.gauges = _gauges(machine)
+
+    def fell_asleep(self, asleep: Asleep) -> None:
+        self.host, self.asleep, self.depth = None, asleep, asleep.depth
+        self.counts, self.gained, self.gauges = [], [], NOTHING
 
 
 class QueueCensus:
-    """Counts the queues of one broker."""
+    """Counts the queues of one broker; one count at a time."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: Queues, settings: Metrics) -> None:
         self._queues = queues
-        self._depths: dict[str, int] = {}  # of sleepers which hold something
-        self._turn: list[str] = []
+        self._groups_max = settings.groups_per_queue_max
+        self._sleepers = Sleepers(queues, queues.names)
+        self._naming = Naming(settings.queues_max, len(_counts(Counters())), SeenQueue)
+        self._oldest = Oldest(queues.store)
 
     def count(self) -> int:
         return len(self._queues.names())
 
-    def metrics(self) -> list[QueueMetrics]:
-        self._look_at_sleepers()
-        awake = self._queues.hosts.items()
-        hosts = {name: host for name, host in awake if isinstance(host, DurableHost)}
-        depths = [(host.machine.depth(), name) for name, host in hosts.items()]
-        depths += [(depth, name) for name, depth in self._depths.items()]
-        deepest = heapq.nlargest(QUEUES_PER_SCRAPE_MAX, depths)
-        return [
-            _metrics(hosts[name], depth)
-            if name in hosts
-            else QueueMetrics(names.address(name), depth, asleep=True)
-            for depth, name in deepest
-        ]
+    async def take(self) -> Census:
+        naming = self._naming
+        naming.begin()
+        await self._sleepers.look()
+        await in_slices(list(self._queues.hosts.values()), self._look_at)
+        for name, asleep in self._sleepers.known.items():
+            if name not in self._queues.hosts:
+                seen = naming.see(name)
+                seen.fell_asleep(asleep)
+                naming.rate(seen, asleep.depth)
+        named, others = await naming.choose()
+        rows = await self._rows(named)
+        depth, gauges = await self._sums(others)
+        if naming.left_out or any(naming.rest):
+            rows.append(_row(OTHER, depth, gauges, naming.rest))
+        return Census(rows, naming.left_out)
 
-    def _look_at_sleepers(self) -> None:
-        queues, depths = self._queues, self._depths
-        for name in [name for name in depths if not queues.sleeping_id(name)]:
-            del depths[name]
-        if not self._turn:
-            self._turn = queues.names().copy()
-        with queues.store.view() as view:
-            looked = 0
-            while self._turn and looked < SLEEPERS_PER_SCRAPE:
-                name = self._turn.pop()
-                queue_id = queues.sleeping_id(name)
-                if queue_id:
-                    looked += 1
-                    sleeper = read_sleeper(view, queue_id)
-                    depths.pop(name, None)
-                    if sleeper is not None and sleeper.depth:
-                        depths[name] = sleeper.depth
+    def _look_at(self, host: HostedQueue) -> None:
+        if isinstance(host, DurableHost) and not host.is_deleted:
+            seen = self._naming.see(host.name)
+            seen.look(host)
+            moved = seen.gained[0] + seen.gained[1] if seen.gained else 0
+            self._naming.rate(seen, seen.depth + moved)
+
+    async def _rows(self, named: list[SeenQueue]) -> list[QueueMetrics]:
+        hosts: list[HostedQueue] = [one.host for one in named if one.host is not None]
+        now_ms = self._queues.clock.now_ms()
+        ages_s = await self._oldest.ages_s(hosts, now_ms)
+        rows: list[QueueMetrics] = []
+
+        def show(seen: SeenQueue) -> None:
+            if seen.host is not None:
+                rows.append(self._awake(seen, seen.host.machine, ages_s.get(seen.name)))
+            elif seen.asleep is not None:
+                rows.append(_asleep(seen.name, seen.asleep, now_ms))
+
+        await in_slices(named, show)
+        return rows
+
+    def _awake(self, seen: SeenQueue, machine: QueueState, age_s: float | None) -> QueueMetrics:
+        counters = machine.counters
+        return msgspec.structs.replace(
+            _row(names.address(seen.name), seen.depth, seen.gauges, seen.counts),
+            dead_lettered_by_reason=dict(counters.dead),
+            latency_p50_s=latency_s(counters, 0.5),
+            latency_p99_s=latency_s(counters, 0.99),
+            consumers_by_group=_consumers(machine, self._groups_max),
+            depth_max=machine.policy.depth_max,
+            oldest_age_s=age_s,
+        )
+
+    async def _sums(self, others: list[SeenQueue]) -> tuple[int, Gauges]:
+        depth, sums = 0, list(NOTHING)
+
+        def add(seen: SeenQueue) -> None:
+            nonlocal depth
+            depth += seen.depth
+            self._naming.leave_out(seen)
+            if seen.gauges is not NOTHING:
+                for number, value in enumerate(seen.gauges):
+                    sums[number] += value
+
+        await in_slices(others, add)
+        return depth, Gauges(*sums)
 
 
-def _metrics(host: HostedQueue, depth: int) -> QueueMetrics:
-    groups, counters = host.machine.groups.values(), host.machine.counters
+def _asleep(name: str, asleep: Asleep, now_ms: int) -> QueueMetrics:
+    age_s = max(0, now_ms - asleep.oldest_ms) / 1000 if asleep.oldest_ms else None
+    return QueueMetrics(names.address(name), asleep.depth, oldest_age_s=age_s, asleep=True)
+
+
+def _row(name: str, depth: int, gauges: Gauges, counts: list[int]) -> QueueMetrics:
+    dead = zip(REASONS, counts[-len(REASONS) :], strict=True)
     return QueueMetrics(
-        queue=names.address(host.name),
+        queue=name,
         depth=depth,
-        in_flight=sum([in_flight(group) for group in groups]),
-        enqueued=counters.enqueued,
-        dequeued=counters.delivered,
-        acked=counters.acked,
-        nacked=counters.nacked,
-        redelivered=counters.redelivered,
-        expired=counters.expired,
-        dropped=counters.dropped,
-        dead_lettered_by_reason=dict(counters.dead),
-        latency_p50_s=latency_s(counters, 0.5),
-        latency_p99_s=latency_s(counters, 0.99),
-        consumers_by_group={group.name: len(group.consumers) for group in groups},
+        ready=gauges.ready,
+        in_flight=gauges.in_flight,
+        retrying=gauges.retrying,
+        delayed=gauges.delayed,
+        consumers_by_group={OTHER: gauges.consumers},
+        enqueued=counts[0],
+        dequeued=counts[1],
+        acked=counts[2],
+        nacked=counts[3],
+        redelivered=counts[4],
+        timed_out=counts[5],
+        expired=counts[6],
+        dropped=counts[7],
+        purged=counts[8],
+        refused=counts[9],
+        duplicates=counts[10],
+        dead_lettered_by_reason={reason: count for reason, count in dead if count},
     )
+
+
+def _counts(counters: Counters) -> list[int]:
+    """In the order of `_row`; at the end dead letters, in that of REASONS."""
+    dead = counters.dead
+    return [
+        counters.enqueued,
+        counters.delivered,
+        counters.acked,
+        counters.nacked,
+        counters.redelivered,
+        counters.timed_out,
+        counters.expired,
+        counters.dropped,
+        counters.purged,
+        counters.refused,
+        counters.duplicates,
+        *[dead.get(reason, 0) for reason in REASONS],
+    ]
+
+
+def _signs(machine: QueueState) -> int:
+    """Another number when something has happened: all of these only rise, but for consumers."""
+    one = machine.counters
+    happened = one.enqueued + one.delivered + one.acked + one.nacked + one.timed_out + one.expired
+    happened += one.dropped + one.purged + one.refused + one.duplicates
+    consumers = machine.delayed
+    for group in machine.groups.values():
+        consumers += 1 + len(group.consumers)
+    return happened * 1_000_003 + consumers
+
+
+def _gauges(machine: QueueState) -> Gauges:
+    ready, flying, waiting, consumers = machine.loose, 0, 0, 0
+    for group in machine.groups.values():
+        held, again = in_flight(group), retrying(group)
+        ready = max(ready, group.unsettled - held - again)
+        flying += held
+        waiting += again
+        consumers += len(group.consumers)
+    return Gauges(ready, flying, waiting, machine.delayed, consumers)
+
+
+def _consumers(machine: QueueState, groups_max: int) -> dict[str, int]:
+    """Of the groups which have most of them; the others together."""
+    found = {group.name: len(group.consumers) for group in machine.groups.values()}
+    if len(found) <= groups_max:
+        return found
+    named = sorted(found, key=lambda name: (-found[name], name))[:groups_max]
+    shown = {name: found[name] for name in named}
+    return shown | {OTHER: sum(found.values()) - sum(shown.values())}
 
 
 def in_flight(group: Group) -> int:
     return sum([len(lane.held) for lane in group.lanes])
+
+
+def retrying(group: Group) -> int:
+    return sum([len(lane.waiting) + len(lane.returns) for lane in group.lanes])
 
 
 def latency_s(counters: Counters, share: float) -> float | None:

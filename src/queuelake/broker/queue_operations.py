@@ -15,7 +15,7 @@ from queuelake import control_queues as ops
 from queuelake import names
 from queuelake.broker import queue_views, redrive
 from queuelake.broker.operation import Operation, page_limit, stored
-from queuelake.broker.queue_census import in_flight, latency_s
+from queuelake.broker.queue_census import in_flight, latency_s, retrying
 from queuelake.broker.queue_views import Place
 from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
@@ -295,7 +295,7 @@ def _group_stats(group: Group) -> GroupStats:
         lag=group.unsettled,
         consumers=len(group.consumers),
         in_flight=in_flight(group),
-        retrying=sum([len(lane.waiting) + len(lane.returns) for lane in group.lanes]),
+        retrying=retrying(group),
     )
 
 

@@ -203,6 +203,7 @@ class Sleeper(NamedTuple):
     record: queue_records.QueueRecord
     groups: int
     depth: int
+    heads: list[tuple[int, int]]  # of each partition which holds something: its first message
 
 
 def read_sleeper(view: ReadTransaction, queue_id: int) -> Sleeper | None:
@@ -222,7 +223,10 @@ def read_sleeper(view: ReadTransaction, queue_id: int) -> Sleeper | None:
             settled[key[8:12]][number] = max(lows[number], t.read_lane_state(state)[0])
     depths = [sum(lasts) - sum(upto) - above.get(group, 0) for group, upto in settled.items()]
     depth = max(depths) if depths else sum(lasts) - sum(lows) - above.get(EVERYBODY, 0)
-    return Sleeper(record, len(groups), depth + _delayed(view, prefix))
+    furthest = [min(upto) for upto in zip(*(settled.values() or [lows]), strict=True)]
+    reach = enumerate(zip(furthest, lasts, strict=True))
+    heads = [(number, upto + 1) for number, (upto, last) in reach if upto < last]
+    return Sleeper(record, len(groups), depth + _delayed(view, prefix), heads)
 
 
 def _reach(view: ReadTransaction, queue_id: int, partitions: int) -> tuple[list[int], list[int]]:

@@ -29,10 +29,11 @@ from queuelake.broker.children import (
     reserve_flight,
     url,
 )
+from queuelake.broker.compiled import is_compiled
 from queuelake.broker.control import ControlServer
 from queuelake.broker.core import Broker
 from queuelake.broker.listener import Listeners
-from queuelake.broker.operations import Operations, is_compiled
+from queuelake.broker.operations import Operations
 from queuelake.broker.sys_topics import SysTopics
 from queuelake.control_audit import AUDIT
 from queuelake.errors import ConfigError
@@ -96,10 +97,10 @@ class Server:
             await listeners.open()
             stack.callback(listeners.close)
             supervisor = self._supervisor(stack, store, addresses)
-            operations = Operations(broker, addresses, supervisor.restarts, self._origins)
+            audit = Audit(self._data_dir, broker.clock.now_ms)
+            operations = Operations(broker, addresses, supervisor.restarts, self._origins, audit)
             operations.backups.on_end = store.free_dead_readers
             stack.push_async_callback(operations.backups.close)
-            audit = Audit(self._data_dir, broker.clock.now_ms)
             stack.callback(audit.close)
             table = operations.table() | {AUDIT: audit.page}
             control = ControlServer(self._data_dir, table, audit)

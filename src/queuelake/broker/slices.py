@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
 PAUSE_S: Final = 0.01
+SLICE_S: Final = 0.001
+
+T = TypeVar("T")
 
 log = logging.getLogger("queuelake.broker")
+
+
+async def in_slices(items: Iterable[T], work: Callable[[T], None]) -> None:
+    """Do the work for each item; after each SLICE_S of it the others have their turn."""
+    until = time.perf_counter() + SLICE_S
+    for item in items:
+        work(item)
+        if time.perf_counter() >= until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + SLICE_S
 
 
 class Slices:

@@ -161,6 +161,7 @@ def _check(connection: Connection, session: Session, item: SubscribeItem) -> tup
     acl = connection.acl
     assert acl is not None
     if not acl.may_subscribe(topic_filter):
+        connection.metrics.subscribe_denied += 1
         return reasons.NOT_AUTHORIZED, f"not authorized to subscribe to {name!r}"
     limit = connection.broker.settings.limits.subscriptions_per_client_max
     if limit and topic_filter not in session.subscriptions and len(session.subscriptions) >= limit:

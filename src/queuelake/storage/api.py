@@ -242,6 +242,10 @@ class Store(Protocol):
         """Bytes in use, and bytes the store may use before it grows."""
         ...
 
+    def free_bytes(self) -> int:
+        """Bytes of those in use which were freed and are used before the store grows."""
+        ...
+
     def spare_memory(self) -> None:
         """Called now and then: give back memory which only speeds up reading again."""
         ...

@@ -142,13 +142,16 @@ class LmdbStore:
         limit = self._settings.map_size_bytes_max
         if self._env.info()["map_size"] < limit:
             return
-        pages = 0
-        for table in self._tables:
-            stat = transaction.stat(table)
-            pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         reserve = min(_RESERVE_BYTES_MAX, limit // 8)
-        if pages * stat["psize"] > limit - reserve:
+        if self._filled_bytes(transaction) > limit - reserve:
             raise _full(limit)
+
+    def _filled_bytes(self, transaction: lmdb.Transaction) -> int:
+        """Of all pages which hold something."""
+        size = 0
+        for one in [transaction.stat(table) for table in self._tables]:
+            size += one["psize"] * (one["branch_pages"] + one["leaf_pages"] + one["overflow_pages"])
+        return size
 
     def _turn(self) -> None:
         """Pages freed by the last transaction are used again from the next but one on: make it
@@ -206,6 +209,11 @@ class LmdbStore:
             info = self._env.info()
             page = self._env.stat()["psize"]
         return (info["last_pgno"] + 1) * page, info["map_size"]
+
+    def free_bytes(self) -> int:
+        with self.view() as view:
+            filled = self._filled_bytes(view._transaction)
+        return max(0, self.size_bytes()[0] - filled)
 
     def spare_memory(self) -> None:
         self._mapped.drop_pages_above(_MAPPED_BYTES_MAX)

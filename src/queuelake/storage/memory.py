@@ -43,6 +43,9 @@ class MemoryStore:
         used = sum(len(key) + len(value) for table in self.tables for key, value in table.items())
         return used, used
 
+    def free_bytes(self) -> int:
+        return 0
+
     def spare_memory(self) -> None:
         """All of it is needed."""
 

@@ -20,10 +20,10 @@ from queuelake.broker.message_queues.host import MessageQueueHost
 from queuelake.broker.message_queues.metrics import MqMetrics
 from queuelake.broker.message_queues.policy import policy_of
 from queuelake.broker.message_queues.subscribing import Subscriptions
-from queuelake.broker.queue_views import read_sleeper
 from queuelake.broker.queues.kind import QueueKind
 from queuelake.broker.queues.membership import join
 from queuelake.broker.queues.reloading import read_machine
+from queuelake.broker.sleepers import Sleepers, read_asleep
 from queuelake.config_types import changes_between
 from queuelake.control_mq import MqStats
 from queuelake.engine.groups import GROUP
@@ -234,11 +234,12 @@ class MessageQueues(QueueKind):
         self._fields, self._fields_of = fields, message
         return fields
 
-    def stats(self, name: str) -> MqStats:
+    def stats(self, name: str, sleepers: Sleepers | None = None) -> MqStats:
+        """With `sleepers`, what they remember of one which is asleep has to do."""
         known = self.known[name]
         host = known.host
         if host is None:
-            return self._stats_of_sleeper(known)
+            return self._stats_of_sleeper(known, sleepers)
         machine = host.machine
         group = machine.groups[GROUP]
         lane = group.lanes[0]
@@ -264,13 +265,19 @@ class MessageQueues(QueueKind):
             dropped=counters.dropped,
         )
 
-    def _stats_of_sleeper(self, known: Definition) -> MqStats:
-        with self.queues.store.view() as view:
-            sleeper = read_sleeper(view, self.queues.sleeping_id(known.name))
-        depth = sleeper.depth if sleeper is not None else 0
+    def _stats_of_sleeper(self, known: Definition, sleepers: Sleepers | None) -> MqStats:
+        if sleepers is None:
+            queue_id = self.queues.sleeping_id(known.name)
+            asleep = read_asleep(self.queues.store, queue_id)
+        else:
+            asleep = sleepers.known.get(known.name)
+        depth = asleep.depth if asleep is not None else 0
+        now_ms = self.queues.clock.now_ms()
+        oldest_ms = asleep.oldest_ms if asleep is not None else 0
         return MqStats(
             messages=depth,
             ready=depth,
+            oldest_age_ms=max(0, now_ms - oldest_ms) if oldest_ms else 0,
             received=known.received,
             inserted=known.inserted,
             insert_errors=known.insert_errors,

@@ -69,6 +69,7 @@ class Archive:
         self._storing: dict[bytes, a.Archived] = {}  # rows which are on their way to the store
         self._upkeep: QueueUpkeep | None = None
         self._alarmed = False
+        self.told_ms = 0  # when the lake told last what it has of the messages
 
     def load(self) -> None:
         with self._queues.store.view() as view:

@@ -7,7 +7,7 @@ silent for too long may have been killed: it is shown as lost until it tells aga
 from __future__ import annotations
 
 import hashlib
-from typing import Final, final
+from typing import Final, final, get_args
 
 import msgspec
 
@@ -15,7 +15,7 @@ from queuelake.broker.clock import Clock
 from queuelake.broker.runner import Runner
 from queuelake.control_pipeline import JobPage
 from queuelake.errors import NotFoundError, RefusedError
-from queuelake.flight import JOB_CHARACTERS_MAX, JobAnswer, JobTold
+from queuelake.flight import JOB_CHARACTERS_MAX, JobAnswer, JobState, JobTold
 from queuelake.storage import api
 from queuelake.storage.api import Store
 
@@ -115,6 +115,13 @@ class Jobs:
         page = [self._shown(self._jobs[name]) for _, name in known[:limit]]
         more = len(known) > limit
         return JobPage(page, f"{page[-1].started_ms}:{page[-1].id}" if more else None)
+
+    def count(self) -> dict[str, int]:
+        """By state."""
+        found = dict.fromkeys(get_args(JobState), 0)
+        for job in self._jobs.values():
+            found[self._shown(job).state] += 1
+        return found
 
     def _job(self, job_id: str) -> _Job:
         job = self._jobs.get(job_id)

@@ -21,6 +21,7 @@ from queuelake.broker.pipeline.holding import Holding
 from queuelake.broker.pipeline.jobs import Jobs
 from queuelake.broker.pipeline.lease import Leases
 from queuelake.control_pipeline import ArchivedQueue, ArchiveFigures, ArchiveLag, QueueFlags
+from queuelake.control_queues import OTHER
 from queuelake.errors import RefusedError
 from queuelake.flight import ArchivedTold, JobAnswer, JobTold, Lease, LeaseAsked
 from queuelake.storage import queue_tables as t
@@ -156,14 +157,22 @@ class PipelineOperations:
             found.append(min(times, default=None))
         return found
 
-    def figures(self) -> ArchiveFigures:
+    def figures(self, queues_max: int) -> ArchiveFigures:
         archive = self._archive
+        promised = [one for one in archive.holdings.values() if one.promises]
+        lags = [(one.lag(), names.address(one.name)) for one in promised]
+        named = heapq.nlargest(queues_max, lags)
+        behind = {name: lag for lag, name in named}
+        if len(lags) > len(named):
+            behind[OTHER] = sum([lag for lag, _ in lags]) - sum(behind.values())
         return ArchiveFigures(
             archive.held_bytes,
             archive.settings.archive_hold_bytes_max,
             archive.alarm(),
             archive.lost,
-            {names.address(one.name): one.lag() for one in self._furthest_behind()},
+            behind,
+            archive.told_ms / 1000,
+            self._jobs.count(),
         )
 
 
