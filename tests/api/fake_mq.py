@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from queuelake.broker.message_queue_operations import MessageQueueOperations
 from queuelake.broker.message_queues.metrics import MqMetrics
+from queuelake.broker.sleepers import Sleepers
 from queuelake.control_mq import MqStats
 from queuelake.errors import NameTakenError
 from queuelake.mq_settings import (
@@ -62,7 +63,7 @@ class FakeMessageQueues:
     def collect_garbage(self) -> None:
         self.collected += 1
 
-    def stats(self, name: str) -> MqStats:
+    def stats(self, name: str, sleepers: Sleepers | None = None) -> MqStats:
         assert name in self.by_name
         return MqStats(messages=len(name), oldest_age_ms=1500, acked=3)
 

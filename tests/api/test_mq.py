@@ -13,10 +13,12 @@ from prometheus_client.core import Metric
 
 from queuelake.admin.mq_metrics import mq_families
 from queuelake.admin.rest_queues import SETTINGS_BYTES_MAX
-from queuelake.broker.message_queue_operations import MessageQueueOperations
+from queuelake.broker.message_queue_census import MessageQueueCensus
 from queuelake.broker.message_queues.metrics import CLASSES
 from queuelake.control_mq import MqFigures
+from queuelake.control_queues import OTHER
 from queuelake.mq_settings import MqConfig
+from queuelake.settings import Metrics
 from tests.api.fake_mq import MQ_NAMES, FakeMessageQueues, add_message_queues
 from tests.api.live import Answer, LiveAdmin
 from tests.api.test_rest_v1 import assert_problem
@@ -317,14 +319,14 @@ def samples(families: list[Metric]) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_metrics_are_by_class_and_by_queue() -> None:
+async def test_metrics_are_by_class_and_by_queue() -> None:
     fake = FakeMessageQueues()
     limited = fake.metrics.of(is_lastvalue=True, is_limited=True)
     limited.received_messages, limited.inserted_messages, limited.insert_errors = 5, 3, 2
     for latency_ms in (1.0, 2.0, 3.0, 6000.0):
         limited.insert_latency.observe(latency_ms)
-    operations = MessageQueueOperations(fake, fake.durable)
-    figures = msgspec.msgpack.decode(msgspec.msgpack.encode(operations.figures()), type=MqFigures)
+    taken = await MessageQueueCensus(fake, None, Metrics()).take()
+    figures = msgspec.msgpack.decode(msgspec.msgpack.encode(taken), type=MqFigures)
     found = samples(list(mq_families(figures)))
     assert found["queuelake_mq_queues",] == len(MQ_NAMES)
     assert found["queuelake_mq_received_messages_total", "lastvalue_limited"] == 5
@@ -348,9 +350,13 @@ def test_the_classes_are_told_apart() -> None:
     assert len(metrics.classes) == len(CLASSES)
 
 
-def test_a_scrape_names_the_deepest_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuelake.control_mq.QUEUES_PER_SCRAPE_MAX", 2)
+async def test_a_scrape_names_the_deepest_queues_and_sums_up_the_others() -> None:
     fake = FakeMessageQueues()
-    figures = MessageQueueOperations(fake, fake.durable).figures()
-    assert list(figures.named) == sorted(MQ_NAMES, key=lambda name: (len(name), name))[-1:-3:-1]
-    assert figures.queues == len(MQ_NAMES)
+    census = MessageQueueCensus(fake, None, Metrics(queues_max=2))
+    figures = await census.take()
+    *others, second, first = sorted(MQ_NAMES, key=len)
+    assert set(figures.named) == {first, second, OTHER}
+    assert figures.named[OTHER].messages == sum(map(len, others))
+    assert figures.named[OTHER].acked == 3 * len(others)
+    assert (figures.queues, figures.left_out) == (len(MQ_NAMES), len(others))
+    assert (await census.take()).named[OTHER].acked == 3 * len(others)  # nothing came to it

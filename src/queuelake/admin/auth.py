@@ -44,6 +44,7 @@ class Gate:
     def __init__(self, keys: KeyFile) -> None:
         self.keys = keys
         self._slowed = 0
+        self.refused: dict[str, int] = {}  # how often, by the code of the error
 
     def identify(self, header: bytes | None) -> Caller | None:
         """Whose key is in this Authorization header."""
@@ -53,6 +54,13 @@ class Gate:
         self, header: bytes | None, caller: Caller | None, needed: Role, address: str
     ) -> RefusedError:
         """Why `caller`, found in `header`, may not pass; waits when the key is wrong."""
+        error = await self._refusal(header, caller, needed, address)
+        self.refused[error.code] = self.refused.get(error.code, 0) + 1
+        return error
+
+    async def _refusal(
+        self, header: bytes | None, caller: Caller | None, needed: Role, address: str
+    ) -> RefusedError:
         if caller is not None:
             words = f"API key {caller.name!r} has the role {caller.role}; this needs {needed}"
             return RoleTooLowError(words)

@@ -6,6 +6,7 @@ gives them their public names, help texts and labels. docs/metrics.md lists the 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 from fastapi import FastAPI, Request
@@ -74,7 +75,10 @@ def add_metrics_route(app: FastAPI, services: Services) -> None:
         """All metrics, in the Prometheus text format or, when asked for, OpenMetrics."""
         snapshot = await services.metrics()
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(SnapshotCollector(snapshot)), media_type=content_type)
+        collector = SnapshotCollector(snapshot, services.gate.refused)
+        # In a thread: a thousand queues are 30,000 lines, and others wait for this process too.
+        text = await asyncio.to_thread(encode, collector)
+        return Response(text, media_type=content_type)
 
 
 _RESPONSES: dict[int | str, dict[str, object]] = {
@@ -88,10 +92,11 @@ _RESPONSES: dict[int | str, dict[str, object]] = {
 
 
 class SnapshotCollector(Collector):
-    """One answer of the broker as metric families."""
+    """One answer of the broker as metric families, and what the admin process counted itself."""
 
-    def __init__(self, snapshot: MetricsSnapshot) -> None:
+    def __init__(self, snapshot: MetricsSnapshot, api_refused: dict[str, int]) -> None:
         self._snapshot = snapshot
+        self._api_refused = {code.lower(): count for code, count in api_refused.items()}
 
     def collect(self) -> Iterator[Metric]:
         yield self._build_info()
@@ -118,6 +123,8 @@ class SnapshotCollector(Collector):
             found = getattr(self._snapshot, field)
             values = dict(enumerate(found)) if isinstance(found, list) else found
             yield _counter(name, text, label, values)
+        text = "Requests to the API without the right key or role"
+        yield _counter("api_refused", text, "reason", self._api_refused)
 
     def _process(self) -> Iterator[Metric]:
         snapshot = self._snapshot

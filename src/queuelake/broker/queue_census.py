@@ -21,6 +21,7 @@ from queuelake.broker.slices import in_slices
 from queuelake.control_queues import OTHER, QueueMetrics
 from queuelake.engine.counters import Counters, quantile_ms
 from queuelake.engine.groups import Group
+from queuelake.engine.policy.settings import UNLIMITED
 from queuelake.engine.state import QueueState
 from queuelake.settings import Metrics
 
@@ -127,14 +128,14 @@ class QueueCensus:
         return rows
 
     def _awake(self, seen: SeenQueue, machine: QueueState, age_s: float | None) -> QueueMetrics:
-        counters = machine.counters
+        counters, depth_max = machine.counters, machine.policy.depth_max
         return msgspec.structs.replace(
             _row(names.address(seen.name), seen.depth, seen.gauges, seen.counts),
             dead_lettered_by_reason=dict(counters.dead),
             latency_p50_s=latency_s(counters, 0.5),
             latency_p99_s=latency_s(counters, 0.99),
             consumers_by_group=_consumers(machine, self._groups_max),
-            depth_max=machine.policy.depth_max,
+            depth_max=0 if depth_max == UNLIMITED else depth_max,
             oldest_age_s=age_s,
         )
 
