@@ -90,6 +90,20 @@ async def test_a_sleeping_queue_has_its_depth_and_age() -> None:
     assert (tasks.depth, tasks.enqueued) == (3, 1)
 
 
+async def test_a_queue_which_falls_asleep_is_in_the_next_scrape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scraped = Scraped()
+    scraped.publish("tasks", 2)
+    assert (await scraped.scrape())["tasks"].depth == 2
+    monkeypatch.setattr("queuelake.broker.sleepers.LOOKS", 0)  # its turn has not come
+    monkeypatch.setattr("queuelake.broker.sleepers.LOOKS_AT_FIRST", 0)
+    scraped.node.pass_time(60_000)
+    tasks = (await scraped.scrape())["tasks"]
+    assert (tasks.asleep, tasks.depth) == (True, 2)
+    assert (await scraped.scrape())["tasks"].depth == 2
+
+
 async def test_those_above_the_limit_are_one_sum() -> None:
     scraped = Scraped(queues_max=2)
     for number in range(1, 6):

@@ -66,9 +66,13 @@ class Naming(Generic[T]):
     def rate(self, seen: T, score: int) -> None:
         seen.score = 2 * score + 1 if seen.named_in == self._scrape - 1 else score
 
+    def missing(self) -> list[T]:
+        """Those which were there at the last scrape, and were not seen in this one so far."""
+        return [one for one in self._seen.values() if one.seen_in != self._scrape]
+
     async def choose(self) -> tuple[list[T], list[T]]:
         """Those to be named, and the others; all have been seen now."""
-        for seen in [one for one in self._seen.values() if one.seen_in != self._scrape]:
+        for seen in self.missing():
             del self._seen[seen.name]
         found = list(self._seen.values())
         self.left_out = max(0, len(found) - self._limit)

@@ -93,6 +93,8 @@ class QueueCensus:
         naming.begin()
         await self._sleepers.look()
         await in_slices(list(self._queues.hosts.values()), self._look_at)
+        fell_asleep = [one.name for one in naming.missing() if one.host is not None]
+        await in_slices(fell_asleep, self._sleepers.look_at)
         for name, asleep in self._sleepers.known.items():
             if name not in self._queues.hosts:
                 seen = naming.see(name)

@@ -40,7 +40,7 @@ class Sleepers:
         if not self._turn:
             self._turn = self._names().copy()
             self._rounds += 1
-        await in_slices(self._next(LOOKS if self._rounds > 1 else LOOKS_AT_FIRST), self._look_at)
+        await in_slices(self._next(LOOKS if self._rounds > 1 else LOOKS_AT_FIRST), self.look_at)
 
     def _next(self, sleepers: int) -> Iterator[str]:
         """The next names in turn, with so many of queues which sleep."""
@@ -54,7 +54,8 @@ class Sleepers:
         if not self._queues.sleeping_id(name):
             self.known.pop(name, None)
 
-    def _look_at(self, name: str) -> None:
+    def look_at(self, name: str) -> None:
+        """At one which may have fallen asleep just now."""
         queue_id = self._queues.sleeping_id(name)
         if not queue_id:
             return
