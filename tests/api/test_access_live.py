@@ -170,6 +170,8 @@ def test_two_editors_do_not_overwrite_each_other(api: Api) -> None:
     second = api.put_rules([], read.headers["etag"])
     assert (second.status, second.json["code"]) == (412, "PRECONDITION_FAILED")
     assert api.send("PUT", "/acl", {"rules": []}).status == 428
+    same = api.put_rules(api.get("/acl").json["rules"], first.headers["etag"])
+    assert (same.status, same.headers["etag"]) == (200, first.headers["etag"])
     assert api.put_rules([], first.headers["etag"]).status == 200
 
 

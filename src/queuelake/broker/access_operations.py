@@ -188,7 +188,14 @@ def _rules(body: bytes) -> object:
         raise RefusedError(expected)
     if len(rules) > ops.RULES_MAX:
         raise RefusedError(f"{len(rules)} rules; the limit is {ops.RULES_MAX}")
-    return rules
+    # Null is how an answer says that nothing is said: what was read can be sent back as it is.
+    return [_without_nulls(rule) for rule in rules]
+
+
+def _without_nulls(rule: object) -> object:
+    if not isinstance(rule, dict):
+        return rule
+    return {key: value for key, value in rule.items() if value is not None}
 
 
 def _body(args: dict[str, object], kind: type[T]) -> T:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from queuelake.cli.rest import AsJson, Directory, Key, Rest, Url, Yes, confirm, path
+from queuelake.cli.rest import AsJson, Rest, Yes, confirm, over_rest, path
 from queuelake.cli.showing import moment, payload_text, print_json, print_table
 
 CLIENTS_EPILOG = """
@@ -59,15 +59,10 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="At most so man
 
 
 @clients.command("list")
-def list_clients(
-    limit: Limit = 0,
-    as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
-) -> None:
+@over_rest
+def list_clients(rest: Rest, limit: Limit = 0, as_json: AsJson = False) -> None:
     """Clients which are connected or have a session."""
-    found = list(Rest(url, key, data_dir).pages(path("clients"), "items", limit))
+    found = list(rest.pages(path("clients"), "items", limit))
     if as_json:
         print_json(found)
         return
@@ -89,60 +84,50 @@ def list_clients(
 
 
 @clients.command()
-def show(client_id: ClientId, url: Url = None, key: Key = None, data_dir: Directory = None) -> None:
+@over_rest
+def show(rest: Rest, client_id: ClientId) -> None:
     """One client and its subscriptions, as JSON."""
-    rest = Rest(url, key, data_dir)
     client = rest.get(path("clients", client_id))
     subscriptions = rest.pages(path("subscriptions"), "subscriptions", client_id=client_id)
     print_json(client | {"topic_filters": list(subscriptions)})
 
 
 @clients.command()
-def disconnect(
-    client_id: ClientId,
-    yes: Yes = False,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
-) -> None:
+@over_rest
+def disconnect(rest: Rest, client_id: ClientId, yes: Yes = False) -> None:
     """Close the connection of a client; its session stays as long as it asked for."""
-    rest = Rest(url, key, data_dir)
     confirm(f"Disconnect {client_id}?", yes)
     rest.call("DELETE", path("clients", client_id))
     print(f"disconnected {client_id}")
 
 
 @clients.command()
+@over_rest
 def ban(
+    rest: Rest,
     kind: BanKind,
     value: BanValue,
     seconds: Annotated[float, typer.Option("--seconds", min=0, help="0: for ever.")] = 0,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
 ) -> None:
     """Refuse a client from now on, until the broker ends; who is connected is disconnected."""
-    rest = Rest(url, key, data_dir)
     made = rest.call("PUT", path("bans", kind.value, value), query={"seconds": seconds})
     until = moment(made["until_ms"])
     print(f"banned {kind.value} {made['value']}" + (f" until {until} UTC" if until else ""))
 
 
 @clients.command()
-def unban(
-    kind: BanKind, value: BanValue, url: Url = None, key: Key = None, data_dir: Directory = None
-) -> None:
+@over_rest
+def unban(rest: Rest, kind: BanKind, value: BanValue) -> None:
     """End a ban which was made while the broker runs."""
-    Rest(url, key, data_dir).call("DELETE", path("bans", kind.value, value))
+    rest.call("DELETE", path("bans", kind.value, value))
     print(f"{kind.value} {value} is not banned any more")
 
 
 @clients.command()
-def bans(
-    as_json: AsJson = False, url: Url = None, key: Key = None, data_dir: Directory = None
-) -> None:
+@over_rest
+def bans(rest: Rest, as_json: AsJson = False) -> None:
     """The bans made while the broker runs."""
-    found = Rest(url, key, data_dir).get(path("bans"))["bans"]
+    found = rest.get(path("bans"))["bans"]
     if as_json:
         print_json(found)
         return
@@ -153,16 +138,14 @@ def bans(
 
 
 @retained.command("list")
+@over_rest
 def list_retained(
+    rest: Rest,
     topic_filter: Annotated[str, typer.Option("--filter", help="A topic filter.")] = "",
     limit: Limit = 0,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
 ) -> None:
     """Topics with a retained message."""
-    rest = Rest(url, key, data_dir)
     found = list(rest.pages(path("retained"), "messages", limit, filter=topic_filter))
     if as_json:
         print_json(found)
@@ -177,38 +160,33 @@ def list_retained(
 
 
 @retained.command("show")
-def show_retained(
-    topic: Topic, url: Url = None, key: Key = None, data_dir: Directory = None
-) -> None:
+@over_rest
+def show_retained(rest: Rest, topic: Topic) -> None:
     """The retained message of a topic."""
-    found = Rest(url, key, data_dir).get(path("retained", topic))
+    found = rest.get(path("retained", topic))
     print(payload_text(base64.b64decode(found["payload"]), 100_000))
 
 
 @retained.command("delete")
-def delete_retained(
-    topic: Topic, yes: Yes = False, url: Url = None, key: Key = None, data_dir: Directory = None
-) -> None:
+@over_rest
+def delete_retained(rest: Rest, topic: Topic, yes: Yes = False) -> None:
     """Delete the retained message of a topic."""
-    rest = Rest(url, key, data_dir)
     confirm(f"Delete the retained message of {topic}?", yes)
     rest.call("DELETE", path("retained", topic))
     print(f"deleted {topic}")
 
 
 @acl.command("test")
+@over_rest
 def try_acl(
+    rest: Rest,
     action: Annotated[Action, typer.Argument(help="What the client would do.")],
     topic: Topic,
     client: Annotated[str, typer.Option("--client", help="Its client id.")] = "",
     user: Annotated[str, typer.Option("--user", help="Its user name; none: anonymous.")] = "",
     ip: Annotated[str, typer.Option("--ip", help="Where it comes from.")] = "127.0.0.1",
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
 ) -> None:
     """Whether a client may publish or subscribe there: exit code 0 for yes, 1 for no."""
-    rest = Rest(url, key, data_dir)
     asked = {
         "action": action.value,
         "topic": topic,

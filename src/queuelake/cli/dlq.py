@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from queuelake.cli.rest import AsJson, Directory, Key, Rest, Url, Yes, confirm, path
+from queuelake.cli.rest import AsJson, Rest, Yes, confirm, over_rest, path, queue_names
 from queuelake.cli.showing import payload_text, print_json, print_table
 from queuelake.errors import NotFoundError, RefusedError
 
@@ -29,7 +29,7 @@ app = typer.Typer(
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="QUEUE", help="The queue they came from."),
+    typer.Argument(metavar="QUEUE", help="The queue they came from.", autocompletion=queue_names),
 ]
 Id = Annotated[str | None, typer.Argument(metavar="ID", help="One of them; else choose below.")]
 Reason = Annotated[
@@ -44,16 +44,10 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="A
 
 
 @app.command("list")
-def list_letters(
-    name: Name,
-    limit: Limit = 100,
-    as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
-) -> None:
+@over_rest
+def list_letters(rest: Rest, name: Name, limit: Limit = 100, as_json: AsJson = False) -> None:
     """The dead letters of a queue, the oldest first."""
-    letters = list(Rest(url, key, data_dir).pages(path("queues", name, "dlq"), "messages", limit))
+    letters = list(rest.pages(path("queues", name, "dlq"), "messages", limit))
     if as_json:
         print_json(letters)
         return
@@ -74,15 +68,10 @@ def list_letters(
 
 
 @app.command()
-def show(
-    name: Name,
-    message_id: Annotated[str, typer.Argument(metavar="ID")],
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
-) -> None:
+@over_rest
+def show(rest: Rest, name: Name, message_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
     """One dead letter with its story, as JSON."""
-    for letter in Rest(url, key, data_dir).pages(path("queues", name, "dlq"), "messages"):
+    for letter in rest.pages(path("queues", name, "dlq"), "messages"):
         if letter["id"] == message_id:
             print_json(letter)
             return
@@ -90,7 +79,9 @@ def show(
 
 
 @app.command()
+@over_rest
 def retry(
+    rest: Rest,
     name: Name,
     message_id: Id = None,
     reason: Reason = None,
@@ -99,12 +90,8 @@ def retry(
     until: Until = None,
     everything: Everything = False,
     limit: Limit = 10_000,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
 ) -> None:
     """Put dead letters back into their queue, as new messages: one, or all which fit."""
-    rest = Rest(url, key, data_dir)
     if message_id is not None:
         done = rest.call("POST", path("queues", name, "dlq", message_id, "retry"))
         print(f"{message_id} is {done['id']} now")
@@ -114,7 +101,9 @@ def retry(
 
 
 @app.command()
+@over_rest
 def discard(
+    rest: Rest,
     name: Name,
     message_id: Id = None,
     reason: Reason = None,
@@ -124,12 +113,8 @@ def discard(
     everything: Everything = False,
     limit: Limit = 10_000,
     yes: Yes = False,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
 ) -> None:
     """Delete dead letters: one, or all which fit."""
-    rest = Rest(url, key, data_dir)
     if message_id is not None:
         rest.call("DELETE", path("queues", name, "dlq", message_id))
         print(f"discarded {message_id}")

@@ -11,6 +11,7 @@ import sys
 import typer
 
 from queuelake.cli import (
+    apply,
     backup,
     clients,
     configuration,
@@ -42,6 +43,7 @@ Examples:
   queuelake pub -t sensors/1 -m 21.5 -q 1    send something
   queuelake queue list                       every durable queue
   queuelake top                              what happens, live
+  queuelake apply -f queues.toml             queues, users and rules as a file says
   queuelake users add users.txt alice        let somebody in
   queuelake doctor                           what is wrong, and what mends it
 
@@ -66,6 +68,7 @@ app.add_typer(clients.clients, name="clients", epilog=clients.CLIENTS_EPILOG)
 app.add_typer(clients.retained, name="retained", epilog=clients.RETAINED_EPILOG)
 app.add_typer(clients.acl, name="acl", epilog=clients.ACL_EPILOG)
 app.command(epilog=top.EPILOG)(top.top)
+app.command(epilog=apply.EPILOG)(apply.apply)
 app.add_typer(users.app, name="users", epilog=users.EPILOG)
 app.add_typer(keys.app, name="keys", epilog=keys.EPILOG)
 app.add_typer(ecq.app, name="ecq", epilog=ecq.EPILOG)

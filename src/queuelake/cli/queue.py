@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from queuelake.cli.rest import AsJson, Directory, Key, Rest, Url, Yes, confirm, path
+from queuelake.cli.rest import AsJson, Rest, Yes, confirm, over_rest, path, queue_names
 from queuelake.cli.showing import moment, payload_text, print_json, print_table
 from queuelake.errors import RefusedError
 
@@ -30,7 +30,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-Name = Annotated[str, typer.Argument(metavar="QUEUE", help="With or without $queue/ in front.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE", help="With or without $queue/ in front.", autocompletion=queue_names
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Settings, such as partitions=4 or archive=true."),
@@ -39,11 +44,10 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so man
 
 
 @app.command("list")
-def list_queues(
-    as_json: AsJson = False, url: Url = None, key: Key = None, data_dir: Directory = None
-) -> None:
+@over_rest
+def list_queues(rest: Rest, as_json: AsJson = False) -> None:
     """Every queue: depth, in flight, groups, consumers."""
-    queues = list(Rest(url, key, data_dir).pages(path("queues"), "queues"))
+    queues = list(rest.pages(path("queues"), "queues"))
     if as_json:
         print_json(queues)
         return
@@ -65,15 +69,9 @@ def list_queues(
 
 
 @app.command()
-def show(
-    name: Name,
-    as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
-) -> None:
+@over_rest
+def show(rest: Rest, name: Name, as_json: AsJson = False) -> None:
     """One queue: state, partitions, groups with their lag, and what was set for it."""
-    rest = Rest(url, key, data_dir)
     info, stats = rest.get(path("queues", name)), rest.get(path("queues", name, "stats"))
     if as_json:
         print_json(info | {"stats": stats})
@@ -98,15 +96,9 @@ def show(
 
 
 @app.command()
-def create(
-    name: Name,
-    settings: Settings = None,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
-) -> None:
+@over_rest
+def create(rest: Rest, name: Name, settings: Settings = None) -> None:
     """Make a queue; one which is there already is refused."""
-    rest = Rest(url, key, data_dir)
     changes = parse_settings(settings or [])
     if _exists(rest, name):
         raise RefusedError(f"queue {name!r} exists already; change it with: queuelake queue set")
@@ -115,26 +107,18 @@ def create(
 
 
 @app.command("set")
-def set_settings(
-    name: Name,
-    settings: Settings = None,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
-) -> None:
+@over_rest
+def set_settings(rest: Rest, name: Name, settings: Settings = None) -> None:
     """Change settings of a queue; the others stay."""
-    rest = Rest(url, key, data_dir)
     rest.get(path("queues", name))
     changed = rest.call("PUT", path("queues", name), parse_settings(settings or []))
     print(f"{changed['name']}: {json.dumps(changed['configured'])}")
 
 
 @app.command()
-def delete(
-    name: Name, yes: Yes = False, url: Url = None, key: Key = None, data_dir: Directory = None
-) -> None:
+@over_rest
+def delete(rest: Rest, name: Name, yes: Yes = False) -> None:
     """Delete a queue with its messages and groups; its dead letters stay."""
-    rest = Rest(url, key, data_dir)
     depth = rest.get(path("queues", name, "stats"))["depth"]
     confirm(f"Delete {name} with {depth} messages?", yes)
     deleted = rest.call("DELETE", path("queues", name))
@@ -143,27 +127,18 @@ def delete(
 
 
 @app.command()
-def purge(
-    name: Name, yes: Yes = False, url: Url = None, key: Key = None, data_dir: Directory = None
-) -> None:
+@over_rest
+def purge(rest: Rest, name: Name, yes: Yes = False) -> None:
     """Delete every message of a queue which nobody has in hand."""
-    rest = Rest(url, key, data_dir)
     depth = rest.get(path("queues", name, "stats"))["depth"]
     confirm(f"Delete {depth} messages of {name}?", yes)
     print(f"purged {rest.call('POST', path('queues', name, 'purge'))['purged']}")
 
 
 @app.command()
-def peek(
-    name: Name,
-    limit: Limit = 10,
-    as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
-) -> None:
+@over_rest
+def peek(rest: Rest, name: Name, limit: Limit = 10, as_json: AsJson = False) -> None:
     """Look at messages; nothing changes, and nobody is delivered anything."""
-    rest = Rest(url, key, data_dir)
     messages = list(rest.pages(path("queues", name, "messages"), "messages", limit))
     if as_json:
         print_json(messages)
@@ -184,19 +159,17 @@ def peek(
 
 
 @app.command()
+@over_rest
 def watch(
+    rest: Rest,
     name: Name,
     interval_s: Annotated[
         float, typer.Option("--interval", min=0.1, help="Seconds between two lines.")
     ] = 2.0,
     count: Annotated[int, typer.Option("--count", min=0, help="Lines; 0: until Ctrl-C.")] = 0,
     as_json: AsJson = False,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
 ) -> None:
     """Follow a queue: depth, in flight and rates, a line at a time."""
-    rest = Rest(url, key, data_dir)
     if not as_json:
         print(
             f"{'depth':>10} {'in flight':>10} {'in/s':>10} {'out/s':>10} {'acked/s':>10} {'dlq':>8}"

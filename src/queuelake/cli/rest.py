@@ -7,8 +7,10 @@ the data directory: its key is a file there, and it says itself where it listens
 from __future__ import annotations
 
 import base64
+import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -16,7 +18,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import typer
 
 from queuelake.cli.options import read_settings
-from queuelake.errors import AnswerError, BrokerDownError, RefusedError
+from queuelake.errors import AnswerError, BrokerDownError, QueuelakeError, RefusedError
 
 TIMEOUT_S = 310.0  # the longest operations are answered within five minutes
 PAGE = 1000
@@ -72,7 +74,12 @@ class Rest:
         return self.call("GET", path, query=query)
 
     def call(
-        self, method: str, path: str, body: object = None, query: dict[str, object] | None = None
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        query: dict[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         """The JSON of the answer; None when there is none.
 
@@ -83,14 +90,14 @@ class Rest:
         target = self._prefix + path
         if query:
             target += "?" + urlencode(query)
-        headers = {"Authorization": self._authorization}
+        sent = {"Authorization": self._authorization, **(headers or {})}
         data = None if body is None else json.dumps(body).encode()
         from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
         kind = HTTPSConnection if self._scheme == "https" else HTTPConnection
         connection = kind(self._host, self._port, timeout=TIMEOUT_S)
         try:
-            connection.request(method, target, data, headers)
+            connection.request(method, target, data, sent)
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, HTTPException) as error:
@@ -113,9 +120,45 @@ class Rest:
             cursor = page.get("next", page.get("next_cursor"))
 
 
+def _where(url: Url = None, key: Key = None, data_dir: Directory = None) -> None:
+    """The options which every command over REST has."""
+
+
+WHERE = inspect.signature(_where, eval_str=True).parameters
+
+
+def over_rest(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function whose first argument is the broker: the options which say
+    where it is come behind its own."""
+
+    @wraps(function)
+    def command(**given: Any) -> None:
+        where = {name: given.pop(name) for name in WHERE}
+        function(Rest(**where), **given)
+
+    command.__annotations__ = {}  # the signature has them, without the broker
+    _, *own = inspect.signature(function, eval_str=True).parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [parameter.replace(kind=keyword) for parameter in (*own, *WHERE.values())]
+    )
+    return command
+
+
 def path(*segments: str) -> str:
     """Below /api/v1, each segment encoded whole."""
     return "/api/v1/" + "/".join(quote(segment, safe="") for segment in segments)
+
+
+def queue_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """For the completion of a shell: the queues there are, if the broker can be asked."""
+    where = {name: ctx.params.get(name) for name in WHERE}
+    try:
+        found = Rest(**where).get(path("queues"), limit=PAGE)["queues"]
+    except (QueuelakeError, OSError):
+        return []
+    names = [one["name"].removeprefix("$queue/") for one in found]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def confirm(question: str, yes: bool) -> None:

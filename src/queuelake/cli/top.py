@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from queuelake.cli.rest import Directory, Key, Rest, Url, path
+from queuelake.cli.rest import Rest, over_rest, path
 from queuelake.cli.showing import plain_console, table
 
 if TYPE_CHECKING:
@@ -21,19 +21,17 @@ Example:
 ROWS_MAX = 30
 
 
+@over_rest
 def top(
+    rest: Rest,
     interval_s: Annotated[
         float, typer.Option("--interval", min=0.2, help="Seconds between two looks.")
     ] = 2.0,
     count: Annotated[int, typer.Option("--count", min=0, help="Looks; 0: until Ctrl-C.")] = 0,
-    url: Url = None,
-    key: Key = None,
-    data_dir: Directory = None,
 ) -> None:
     """Follow the broker: connections, and the busiest queues with their rates."""
     from rich.live import Live
 
-    rest = Rest(url, key, data_dir)
     console = plain_console()
     looks = 0
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
