@@ -82,8 +82,8 @@ def open_queuelake(folder: Path, config: str = "") -> Iterator[subprocess.Popen[
     command = [str(program), "serve", "--data-dir", str(folder / "data")]
     command += ["--config", str(folder / "queuelake.toml")]
     # Port 0 everywhere; the `ready` line on stdout says which one was taken.
-    for key in ("listeners.mqtt.port", "listeners.ws.port", "http.port", "flight.port"):
-        command += ["--set", f"{key}=0"]
+    for section in ("listeners.mqtt", "listeners.ws", "http", "grpc", "flight"):
+        command += ["--set", f"{section}.port=0"]
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         with ended_after(process):

@@ -43,7 +43,7 @@ def measure(folder: Path, count: int) -> Iterator[Figure]:
     with open_queuelake(folder, CONFIG) as process:
         ports = read_ports(process, folder)
         token = (folder / "data" / "api-key").read_text().strip()
-        place = Place(f"grpc://127.0.0.1:{ports['grpc']}", token)
+        place = Place(f"flight://127.0.0.1:{ports['flight']}", token)
         spark = build_session("bench", conf={"spark.driver.memory": "2g"})
         try:
             yield from Bench(spark, place, folder, count).run()

@@ -21,7 +21,7 @@ from queuelake.pipeline.java import find_java_home
 
 port = int(sys.argv[1]) if len(sys.argv) > 1 else 1883
 data_dir = Path(sys.argv[2] if len(sys.argv) > 2 else "data")
-flight = sys.argv[3] if len(sys.argv) > 3 else "grpc://127.0.0.1:18085"
+flight = sys.argv[3] if len(sys.argv) > 3 else "flight://127.0.0.1:18085"
 
 with Client("127.0.0.1", port) as client:
     readings = client.queue("example/declared")

@@ -32,6 +32,8 @@ FILE_KEYS = (
     "tls.certificate",
     "tls.key",
     "tls.client_ca",
+    "grpc.certificate",
+    "grpc.key",
     "flight.certificate",
     "flight.key",
     "auth.password_file",

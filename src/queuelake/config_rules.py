@@ -74,6 +74,8 @@ def _places(settings: Settings) -> Iterator[Finding]:
     ports = [(key, one.bind, one.port) for key, one in tcp_listeners(settings)]
     if settings.http.enabled:
         ports.append(("http", settings.http.bind, settings.http.port))
+    if settings.http.enabled and settings.grpc.enabled:
+        ports.append(("grpc", settings.grpc.bind, settings.grpc.port))
     if settings.flight.enabled:
         ports.append(("flight", settings.flight.bind, settings.flight.port))
     for key, bind, port in ports:
@@ -93,8 +95,9 @@ def _places(settings: Settings) -> Iterator[Finding]:
 
 
 def _tls(settings: Settings) -> Iterator[Finding]:
-    tls, flight = settings.tls, settings.flight
+    tls, grpc, flight = settings.tls, settings.grpc, settings.flight
     yield from _certificate("tls", tls.certificate, tls.key)
+    yield from _certificate("grpc", grpc.certificate, grpc.key)
     yield from _certificate("flight", flight.certificate, flight.key)
     unreadable = list(_readable("tls.client_ca", tls.client_ca))
     yield from unreadable

@@ -188,6 +188,15 @@ class MetricsSnapshot(Struct, frozen=True):
     archive: ArchiveFigures = ArchiveFigures()
 
 
+class GrpcStart(Struct, frozen=True):
+    """Where the admin process serves gRPC, and with TLS when there is a certificate."""
+
+    bind: str
+    port: int
+    certificate: str = ""
+    key: str = ""
+
+
 class AdminStart(Struct, frozen=True):
     """The one line of JSON which the admin process reads from its standard input at its start."""
 
@@ -196,6 +205,7 @@ class AdminStart(Struct, frozen=True):
     log: Log = Log()
     lake: str = ""  # lake.path
     console: Console = Console()
+    grpc: GrpcStart | None = None
 
 
 class ExportStart(Struct, frozen=True):

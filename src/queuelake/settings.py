@@ -165,6 +165,16 @@ class Console(Section, frozen=True):
     idle_timeout: PositiveDuration = "1h"  # a session nobody uses ends then
 
 
+class Grpc(Section, frozen=True):
+    """gRPC of the admin process, with the extra `grpc`; TLS with both files."""
+
+    enabled: bool = True
+    bind: str = "127.0.0.1"
+    port: Port = 18084
+    certificate: str = ""
+    key: str = ""
+
+
 class Flight(Section, frozen=True):
     """The export process: Arrow Flight for Spark, with the extra `spark`; TLS with both files."""
 
@@ -239,6 +249,7 @@ class Settings(Section, frozen=True):
     bans: list[Ban] = []
     http: Http = Http()
     console: Console = Console()
+    grpc: Grpc = Grpc()
     flight: Flight = Flight()
     lake: Lake = Lake()
     storage: Storage = Storage()

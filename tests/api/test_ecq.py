@@ -9,8 +9,8 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from queuelake.admin.bodies import SETTINGS_BYTES_MAX
 from queuelake.admin.ecq_metrics import ecq_families
-from queuelake.admin.rest_queues import SETTINGS_BYTES_MAX
 from queuelake.broker.ecq_operations import EcqOperations
 from queuelake.control_ecq import EcqFigures
 from tests.api.fake_ecq import OWNERS, FakeMailboxes, add_mailboxes

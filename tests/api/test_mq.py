@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from prometheus_client.core import Metric
 
+from queuelake.admin.bodies import SETTINGS_BYTES_MAX
 from queuelake.admin.mq_metrics import mq_families
-from queuelake.admin.rest_queues import SETTINGS_BYTES_MAX
 from queuelake.broker.message_queue_census import MessageQueueCensus
 from queuelake.broker.message_queues.metrics import CLASSES
 from queuelake.control_mq import MqFigures

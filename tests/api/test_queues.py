@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from queuelake.admin.rest_queues import SETTINGS_BYTES_MAX
+from queuelake.admin.bodies import SETTINGS_BYTES_MAX
 from tests.api.fake_queues import PAYLOAD, QUEUE_NAMES
 from tests.api.live import Answer, LiveAdmin
 from tests.api.test_rest_v1 import assert_problem

@@ -20,8 +20,8 @@ class Flight:
     """Calls with the key of the broker, or with another."""
 
     def __init__(self, broker: BrokerProcess, key: str | None = None, **fields: Any) -> None:
-        url = next(url for url in broker.urls if url.startswith("grpc"))
-        self.client = flight.connect(url, **fields)
+        url = next(url for url in broker.urls if url.startswith("flight"))
+        self.client = flight.connect(url.replace("flight", "grpc", 1), **fields)
         key = read_api_key(broker.data_dir) if key is None else key
         headers = [(b"authorization", b"Bearer " + key.encode())] if key else []
         self.options = flight.FlightCallOptions(timeout=60, headers=headers)

@@ -403,4 +403,4 @@ def test_a_lease_is_asked_of_the_broker(flight: Flight, name: str) -> None:
 
 def test_operations_of_the_broker_can_be_called(exporting: BrokerProcess, flight: Flight) -> None:
     (status,) = flight.act(contract.CALL, contract.Call("status"))
-    assert status["addresses"]["flight"] == f"grpc://127.0.0.1:{exporting.flight_port}"
+    assert status["addresses"]["flight"] == f"flight://127.0.0.1:{exporting.flight_port}"

@@ -126,7 +126,7 @@ def test_without_pyarrow_a_line_says_what_to_install(tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), package_root()])
     broker = BrokerProcess(tmp_path / "b", FLIGHT, environment={"PYTHONPATH": path}).start()
     try:
-        assert not [url for url in broker.urls if url.startswith("grpc")]
+        assert not [url for url in broker.urls if url.startswith("flight")]
         assert "pip install 'queuelake[spark]'" in broker.stderr_tail()
     finally:
         broker.stop()
@@ -174,7 +174,7 @@ def test_tls(fresh_broker: BrokerFactory, connect: Connect, tmp_path: Path) -> N
     server = authority.server()
     files = {"flight.certificate": str(server.certificate), "flight.key": str(server.key)}
     broker = fresh_broker(FLIGHT | files)
-    assert [url for url in broker.urls if url.startswith("grpc+tls://127.0.0.1:")]
+    assert [url for url in broker.urls if url.startswith("flight+tls://127.0.0.1:")]
     assert connect(of=broker).publish("a", "one") == SUCCESS
     roots = authority.certificate.read_bytes()
     with Flight(broker, tls_root_certs=roots) as flight:

@@ -32,7 +32,10 @@ DEFAULTS: dict[str, Any] = {
     "listeners.mqtt.port": 0,
     "listeners.ws.port": 0,
     "http.port": 0,
-    "flight.enabled": False,  # it starts slowly, and few tests need it
+    # They start slowly, and few tests need them.
+    "grpc.enabled": False,
+    "grpc.port": 0,
+    "flight.enabled": False,
     "flight.port": 0,
 }
 
@@ -50,6 +53,7 @@ class Broker:
     mqtt_port = 0
     ws_port = 0
     http_port = 0
+    grpc_port = 0
     flight_port = 0
     tls_port = 0
     wss_port = 0
@@ -194,8 +198,10 @@ class BrokerProcess(Broker):
             "ws": "ws_port",
             "wss": "wss_port",
             "http": "http_port",
-            "grpc": "flight_port",
-            "grpc+tls": "flight_port",
+            "grpc": "grpc_port",
+            "grpcs": "grpc_port",
+            "flight": "flight_port",
+            "flight+tls": "flight_port",
         }
         for url in self.urls:
             parts = urlsplit(url)

@@ -159,7 +159,7 @@ def test_the_lake_is_that_of_the_data_directory_unless_the_broker_is_elsewhere(
 
 def test_a_running_broker_is_found_by_its_data_directory(lake_broker: BrokerProcess) -> None:
     found = place(data_dir=str(lake_broker.data_dir))
-    assert found.url == f"grpc://127.0.0.1:{lake_broker.flight_port}"
+    assert found.url == f"flight://127.0.0.1:{lake_broker.flight_port}"
     assert found.token
 
 
@@ -167,4 +167,4 @@ def test_the_key_is_that_of_the_data_directory(tmp_path: Path) -> None:
     (tmp_path / "api-key").write_text("k:s\n")
     assert place(data_dir=str(tmp_path)).token == "k:s"
     assert place(data_dir=str(tmp_path), token="x:y").token == "x:y"
-    assert place(data_dir=str(tmp_path)).url == "grpc://127.0.0.1:18085"
+    assert place(data_dir=str(tmp_path)).url == "flight://127.0.0.1:18085"

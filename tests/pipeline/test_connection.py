@@ -152,7 +152,7 @@ def test_defaults_come_from_the_environment_and_the_data_directory(
     monkeypatch.setenv("QUEUELAKE_DATA_DIR", str(tmp_path))
     monkeypatch.delenv("QUEUELAKE_TOKEN", raising=False)
     monkeypatch.delenv("QUEUELAKE_FLIGHT_URI", raising=False)
-    assert endpoint_from({}) == Endpoint("grpc://127.0.0.1:18085", "k:s")
+    assert endpoint_from({}) == Endpoint("flight://127.0.0.1:18085", "k:s")
     monkeypatch.setenv("QUEUELAKE_FLIGHT_URI", "grpc://other:7")
     monkeypatch.setenv("QUEUELAKE_TOKEN", "k:t")
     assert endpoint_from({}) == Endpoint("grpc://other:7", "k:t")
@@ -162,7 +162,7 @@ def test_defaults_come_from_the_environment_and_the_data_directory(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"uri": "http://h:1"}, "option 'uri': 'http://h:1' is not grpc://HOST:PORT"),
+        ({"uri": "http://h:1"}, "option 'uri': 'http://h:1' is not flight://HOST:PORT"),
         ({"uri": "grpc://h"}, "option 'uri': 'grpc://h' is not"),
         ({"tls_ca": "/no/such"}, "option 'tls_ca': '/no/such' cannot be read: No such file"),
         ({"retry_s": "soon"}, "option 'retry_s': 'soon' is not a number of seconds"),

@@ -1,6 +1,7 @@
 """The admin process, started by the broker: `python -m queuelake.admin`.
 
-It reads one JSON line (`AdminStart`) from standard input and serves HTTP on the inherited socket.
+It reads one JSON line (`AdminStart`) from standard input and serves HTTP on the inherited socket,
+and gRPC on a port of its own where that is wanted.
 The rest of standard input says nothing until it ends, and its end says that the broker is gone.
 """
 
@@ -12,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
@@ -22,7 +24,7 @@ from queuelake.admin.job_starting import JobStarter
 from queuelake.admin.server import SHUTDOWN_TIMEOUT_S, make_server
 from queuelake.admin.services import Services
 from queuelake.apikey import KeyFile
-from queuelake.control import AdminStart, ControlClient
+from queuelake.control import AdminStart, ControlClient, GrpcStart
 from queuelake.logs import configure_logging
 
 EXIT_USAGE = 2
@@ -42,10 +44,23 @@ def main() -> int:
     control = ControlClient(data_dir)
     starter = JobStarter(control, data_dir, start.lake)
     services = Services(control, KeyFile(data_dir), starter)
-    server = make_server(create_app(services, start.console))
+    app = create_app(services, start.console, _grpc(services, start.grpc))
+    server = make_server(app)
     end_with_parent(server)
     server.run(sockets=[socket.socket(fileno=start.fd)])
     return 0
+
+
+def _grpc(services: Services, start: GrpcStart | None) -> AbstractAsyncContextManager[None] | None:
+    """What serves gRPC; without it the rest is served all the same."""
+    if start is None:
+        return None
+    try:
+        from queuelake.admin.grpc.server import serving
+    except Exception as exc:  # each of the libraries has its own words for "too old"
+        log.error("no gRPC: %s", exc)
+        return None
+    return serving(services, start)
 
 
 def end_with_parent(server: uvicorn.Server) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from fastapi import FastAPI
 from starlette.responses import Response
@@ -33,13 +33,19 @@ REQUESTS_MAX = 256
 DEFAULT_CONSOLE = ConsoleSettings()
 
 
-def create_app(services: Services, console: ConsoleSettings = DEFAULT_CONSOLE) -> FastAPI:
+def create_app(
+    services: Services,
+    console: ConsoleSettings = DEFAULT_CONSOLE,
+    beside: AbstractAsyncContextManager[None] | None = None,
+) -> FastAPI:
+    """`beside` is served as long as the application is: gRPC."""
     site = Site(services, console)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await services.say_started()
-        yield
+        async with beside or nullcontext():
+            await services.say_started()
+            yield
         await site.close()
         await services.close()
 

@@ -14,6 +14,10 @@ from queuelake.admin.openapi import returns
 from queuelake.errors import RefusedError
 
 T = TypeVar("T", bound=msgspec.Struct)
+B = TypeVar("B", bytes, bytearray)
+
+SETTINGS_BYTES_MAX = 64 * 1024
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024  # a control frame has a limit
 
 
 class BodyTooLargeError(RefusedError):
@@ -27,8 +31,7 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > bytes_max:
-            raise BodyTooLargeError(f"the body is longer than the limit of {bytes_max} bytes")
+        within(body, bytes_max)
     return bytes(body)
 
 
@@ -37,6 +40,13 @@ def read_struct(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(f"the body is no {kind.__name__}: {error}") from error
+
+
+def within(body: B, bytes_max: int) -> B:
+    """The body, or a refusal."""
+    if len(body) > bytes_max:
+        raise BodyTooLargeError(f"the body is longer than the limit of {bytes_max} bytes")
+    return body
 
 
 def takes(kind: type[msgspec.Struct], *, required: bool = True) -> dict[str, Any]:

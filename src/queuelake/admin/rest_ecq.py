@@ -12,10 +12,9 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from queuelake.admin.answers import answer
-from queuelake.admin.bodies import read_body, takes
+from queuelake.admin.bodies import SETTINGS_BYTES_MAX, read_body, takes
 from queuelake.admin.openapi import returns
 from queuelake.admin.paths import SEGMENT
-from queuelake.admin.rest_queues import SETTINGS_BYTES_MAX
 from queuelake.admin.services import Services
 from queuelake.control_ecq import (
     ENTRIES_PER_PAGE_MAX,

@@ -13,7 +13,7 @@ from fastapi import Depends, FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from queuelake.admin.answers import answer
-from queuelake.admin.bodies import read_body, takes
+from queuelake.admin.bodies import MESSAGE_BYTES_MAX, SETTINGS_BYTES_MAX, read_body, takes
 from queuelake.admin.openapi import reference, returns
 from queuelake.admin.paths import SEGMENT
 from queuelake.admin.services import Services
@@ -37,8 +37,6 @@ from queuelake.control_queues import (
 from queuelake.names import queue_name_from_path
 from queuelake.queue_settings import QueueSettings
 
-SETTINGS_BYTES_MAX = 64 * 1024
-MESSAGE_BYTES_MAX = 8 * 1024 * 1024  # a control frame has a limit
 PARTITIONS_MAX = 1000
 QUEUE_PATH = f"/api/v1/queues/{{name:{SEGMENT}}}"
 LETTER_PATH = f"{QUEUE_PATH}/dlq/{{message_id:{SEGMENT}}}"

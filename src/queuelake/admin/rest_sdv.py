@@ -14,10 +14,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.responses import Response
 
 from queuelake.admin.answers import answer
-from queuelake.admin.bodies import read_body, takes
+from queuelake.admin.bodies import SETTINGS_BYTES_MAX, read_body, takes
 from queuelake.admin.openapi import returns
 from queuelake.admin.paths import SEGMENT
-from queuelake.admin.rest_queues import SETTINGS_BYTES_MAX
 from queuelake.admin.services import Services
 from queuelake.control_sdv import (
     REQUESTS_PER_PAGE_MAX,

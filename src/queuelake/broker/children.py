@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from queuelake.control import AdminStart, ExportStart
+from queuelake.control import AdminStart, ExportStart, GrpcStart
 from queuelake.errors import ConfigError
 from queuelake.settings import Settings
 
@@ -160,14 +160,14 @@ def bind_http(settings: Settings) -> socket.socket:
     return listening
 
 
-def reserve_flight(settings: Settings) -> socket.socket:
-    """Bind the address of the export process; raise ConfigError when it cannot be had.
+def reserve(section: str, bind: str, port: int) -> socket.socket:
+    """Bind the address of a gRPC service of a child; raise ConfigError when it cannot be had.
 
     gRPC inherits no sockets: the child binds the same address itself. Linux allows that beside a
     socket which does not listen, so ours keeps the port while the child restarts. Other systems
     do not: there it has to be closed before the child starts.
     """
-    return _bind("flight", settings.flight.bind, settings.flight.port)
+    return _bind(section, bind, port)
 
 
 def _bind(section: str, bind: str, port: int) -> socket.socket:
@@ -194,11 +194,24 @@ def url(scheme: str, address: tuple[str, int]) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def admin_child(settings: Settings, data_dir: Path, listening: socket.socket) -> Child:
-    """The admin process, serving HTTP on the socket of `bind_http`."""
+def admin_child(
+    settings: Settings,
+    data_dir: Path,
+    listening: socket.socket,
+    grpc_address: tuple[str, int] | None = None,
+) -> Child:
+    """The admin process: HTTP on the socket of `bind_http`, gRPC on an address of `reserve`."""
     fd = listening.fileno()
+    grpc = None
+    if grpc_address is not None:
+        grpc = GrpcStart(*grpc_address, settings.grpc.certificate, settings.grpc.key)
     start = AdminStart(
-        str(data_dir.resolve()), fd, settings.log, settings.lake.path, settings.console
+        data_dir=str(data_dir.resolve()),
+        fd=fd,
+        log=settings.log,
+        lake=settings.lake.path,
+        console=settings.console,
+        grpc=grpc,
     )
     return Child(
         "admin",
@@ -209,7 +222,7 @@ def admin_child(settings: Settings, data_dir: Path, listening: socket.socket) ->
 
 
 def export_child(settings: Settings, data_dir: Path, address: tuple[str, int]) -> Child:
-    """The export process, serving Arrow Flight on the address of `reserve_flight`."""
+    """The export process, serving Arrow Flight on the address of `reserve`."""
     flight = settings.flight
     start = ExportStart(
         data_dir=str(data_dir.resolve()),

@@ -195,6 +195,6 @@ def _client(session: Session) -> ClientInfo:
 
 
 def _listener(url: str) -> str:
-    """The name of what serves this address: its scheme, but for Flight, which has gRPC's."""
+    """The name of what serves this address: its scheme, with or without TLS for gRPC and Flight."""
     scheme = url.partition("://")[0]
-    return "flight" if scheme.startswith("grpc") else scheme
+    return {"grpcs": "grpc", "flight+tls": "flight"}.get(scheme, scheme)

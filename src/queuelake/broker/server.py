@@ -14,7 +14,7 @@ import importlib.util
 import logging
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from queuelake import __version__
@@ -26,7 +26,7 @@ from queuelake.broker.children import (
     admin_child,
     bind_http,
     export_child,
-    reserve_flight,
+    reserve,
     url,
 )
 from queuelake.broker.compiled import is_compiled
@@ -37,7 +37,7 @@ from queuelake.broker.operations import Operations
 from queuelake.broker.sys_topics import SysTopics
 from queuelake.control_audit import AUDIT
 from queuelake.errors import ConfigError
-from queuelake.settings import Settings
+from queuelake.settings import Flight, Grpc, Settings
 from queuelake.storage.lmdb_store import LmdbStore
 
 log = logging.getLogger("queuelake.server")
@@ -46,7 +46,10 @@ SWITCH_INTERVAL_S = 0.0005  # the commit thread must not wait 5 ms for the inter
 BUFFERED_SYNC_S = 1.0
 GC_THRESHOLDS = (20_000, 20, 100)  # messages make no cycles: look for them now and then
 CHILD_START_TIMEOUT_S = 20.0
-RESERVATION_SHARES = sys.platform == "linux"  # see `reserve_flight`
+RESERVATION_SHARES = sys.platform == "linux"  # see `reserve`
+# What the children import, and the broker never does.
+GRPC = ("grpc", "grpc_health", "grpc_reflection")
+ARROW = ("pyarrow",)
 
 
 def run(settings: Settings, origins: Mapping[str, str]) -> int:
@@ -135,14 +138,15 @@ class Server:
             listening = bind_http(settings)
             stack.callback(listening.close)
             addresses.append(url("http", listening.getsockname()[:2]))
-            children.append(admin_child(settings, self._data_dir, listening))
-        if settings.flight.enabled and _has_arrow():
-            reserved = reserve_flight(settings)
-            stack.callback(reserved.close)
-            address = reserved.getsockname()[:2]
-            if not RESERVATION_SHARES:
-                reserved.close()
-            scheme = "grpc+tls" if settings.flight.certificate else "grpc"
+            grpc_address = None
+            if settings.grpc.enabled and _has_modules("gRPC", "grpc", "grpc", GRPC):
+                grpc_address = _reserve(stack, "grpc", settings.grpc)
+                scheme = "grpcs" if settings.grpc.certificate else "grpc"
+                addresses.append(url(scheme, grpc_address))
+            children.append(admin_child(settings, self._data_dir, listening, grpc_address))
+        if settings.flight.enabled and _has_modules("Arrow Flight", "flight", "spark", ARROW):
+            address = _reserve(stack, "flight", settings.flight)
+            scheme = "flight+tls" if settings.flight.certificate else "flight"
             addresses.append(url(scheme, address))
             children.append(export_child(settings, self._data_dir, address))
         return Supervisor(children, on_death=lambda _: store.free_dead_readers())
@@ -191,11 +195,24 @@ class Server:
         self._renewing = asyncio.ensure_future(broker.permissions.renew())
 
 
-def _has_arrow() -> bool:
-    """Only looked for: the broker itself never imports it."""
-    if importlib.util.find_spec("pyarrow") is not None:
+def _reserve(
+    stack: contextlib.AsyncExitStack, section: str, wanted: Grpc | Flight
+) -> tuple[str, int]:
+    reserved = reserve(section, wanted.bind, wanted.port)
+    stack.callback(reserved.close)
+    host, port = reserved.getsockname()[:2]
+    if not RESERVATION_SHARES:
+        reserved.close()
+    return host, port
+
+
+def _has_modules(service: str, section: str, extra: str, modules: Sequence[str]) -> bool:
+    """Only looked for: the broker itself never imports them."""
+    if all(importlib.util.find_spec(module) is not None for module in modules):
         return True
-    log.info("no Arrow Flight: pip install 'queuelake[spark]', or set flight.enabled = false")
+    log.info(
+        "no %s: pip install 'queuelake[%s]', or set %s.enabled = false", service, extra, section
+    )
     return False
 
 

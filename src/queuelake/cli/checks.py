@@ -188,6 +188,8 @@ def _ports(settings: Settings) -> Iterator[Check]:
     listeners = [(key, one.bind, one.port) for key, one in tcp_listeners(settings)]
     if settings.http.enabled:
         listeners.append(("http", settings.http.bind, settings.http.port))
+    if settings.http.enabled and settings.grpc.enabled:
+        listeners.append(("grpc", settings.grpc.bind, settings.grpc.port))
     if settings.flight.enabled:
         listeners.append(("flight", settings.flight.bind, settings.flight.port))
     for key, bind, port in listeners:

@@ -35,7 +35,7 @@ Url = Annotated[
         "--url",
         metavar="URL",
         envvar=URL_VARIABLE,
-        help="The Flight service, grpc://HOST:PORT or grpc+tls://HOST:PORT.",
+        help="The Flight service, flight://HOST:PORT or flight+tls://HOST:PORT.",
         show_default="of the broker of --data-dir",
         rich_help_panel=PANEL,
     ),
@@ -230,7 +230,7 @@ def _flight_url(settings: Settings) -> str:
         status = {}
     addresses = status.get("addresses", {}) if isinstance(status, dict) else {}
     flight = settings.flight
-    scheme = "grpc+tls" if flight.certificate else "grpc"
+    scheme = "flight+tls" if flight.certificate else "flight"
     return str(addresses.get("flight", f"{scheme}://{flight.bind}:{flight.port}"))
 
 

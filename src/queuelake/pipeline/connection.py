@@ -27,7 +27,7 @@ from queuelake.tables import Table
 URI_VARIABLE = "QUEUELAKE_FLIGHT_URI"
 TOKEN_VARIABLE = "QUEUELAKE_TOKEN"
 DATA_DIR_VARIABLE = "QUEUELAKE_DATA_DIR"
-SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
+SCHEMES = ("flight", "flight+tls", "grpc", "grpc+tcp", "grpc+tls")
 # What says where the service is, in the options of source and sink and of every job.
 OPTIONS = ("uri", "token", "tls_ca", "dataDir", "retry_s")
 ACTION_S_MAX = 60.0
@@ -39,10 +39,12 @@ def endpoint_from(options: Mapping[str, str]) -> Endpoint:
     """Where to connect: the options, else the environment, else the defaults of a broker here."""
     environ = os.environ
     uri = options.get("uri") or environ.get(URI_VARIABLE)
-    uri = uri or f"grpc://127.0.0.1:{Settings().flight.port}"
+    uri = uri or f"flight://127.0.0.1:{Settings().flight.port}"
     parts = urlsplit(uri)
     if parts.scheme not in SCHEMES or not parts.hostname or not parts.port:
-        raise RefusedError(f"option 'uri': {uri!r} is not grpc://HOST:PORT or grpc+tls://HOST:PORT")
+        raise RefusedError(
+            f"option 'uri': {uri!r} is not flight://HOST:PORT or flight+tls://HOST:PORT"
+        )
     token = options.get("token") or environ.get(TOKEN_VARIABLE)
     if not token:
         data_dir = options.get("dataDir") or environ.get(DATA_DIR_VARIABLE) or Settings().data_dir

@@ -57,8 +57,11 @@ def connect(endpoint: Endpoint) -> flight.FlightClient:
     """A client; nothing is sent yet."""
     options: list[tuple[str, int | str]] = [("grpc.keepalive_time_ms", KEEPALIVE_MS)]
     roots = endpoint.tls_ca.encode() or None
+    uri = endpoint.uri
+    if uri.startswith("flight"):  # as the broker calls it; Arrow says what is below
+        uri = uri.replace("flight", "grpc", 1)
     try:
-        return flight.FlightClient(endpoint.uri, tls_root_certs=roots, generic_options=options)
+        return flight.FlightClient(uri, tls_root_certs=roots, generic_options=options)
     except pa.ArrowException as error:
         raise RefusedError(f"uri {endpoint.uri!r}: {error}") from None
 
