@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
 View = Literal["text", "json", "hex"]
 HEX_BYTES_PER_LINE = 16
+NONE = "—"
 
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -71,6 +73,25 @@ def moment(ms: int) -> str:
     if not ms:
         return ""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def milliseconds(text: str) -> int:
+    """A time in ISO 8601 as milliseconds since 1970; 0: it is none."""
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return 0
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """`0-3, 7` for what is sorted or not."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) or NONE
 
 
 def best_view(payload: bytes) -> View:

@@ -70,7 +70,7 @@ class Listing:
         on_row: Callable[[Row], Awaitable[None] | None] | None,
     ) -> None:
         whole: dict[str, Any] = {"rowsPerPage": 0}
-        self._table = widgets.table(columns, [], self._key, pagination=whole, on_row=on_row)
+        self._table = widgets.table(columns, [], self._key, pagination=whole, on_open=on_row)
         self._table.props("hide-pagination")
         self._table.set_visibility(False)
         self._nothing = widgets.empty(*nothing)

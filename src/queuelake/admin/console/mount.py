@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from queuelake.admin.bodies import read_body
+from queuelake.admin.console.directory import Directory
 from queuelake.admin.console.login import login_page, missing_page
 from queuelake.admin.console.sampler import Sampler
 from queuelake.admin.console.session import COOKIE, Session, Sessions
@@ -60,6 +61,7 @@ class Site:
         self.gate = services.gate
         self.tabs = 0
         self.sampler = Sampler(services)
+        self.directory = Directory(services, self.sampler)
         self._services = services
         self._settings = settings
         self._sessions: Sessions | None = None
@@ -77,7 +79,7 @@ class Site:
         return self._sessions
 
     def visit(self, session: Session) -> Visit:
-        return Visit(self._services, self.sessions, session, self.sampler)
+        return Visit(self._services, self.sessions, session, self.sampler, self.directory)
 
     async def pages(self) -> ASGIApp:
         async with self._starting:

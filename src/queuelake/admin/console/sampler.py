@@ -43,9 +43,8 @@ class Point(NamedTuple):
 class Flow(NamedTuple):
     """How fast one queue moves, in messages per second."""
 
-    enqueue_per_s: float
-    dequeue_per_s: float
-    ack_per_s: float
+    in_per_s: float
+    out_per_s: float
 
 
 class Sampler:
@@ -58,6 +57,7 @@ class Sampler:
         self.problem = ""
         self.queues: dict[str, QueueMetrics] = {}
         self.flows: dict[str, Flow] = {}
+        self.message_flows: dict[str, Flow] = {}
         self._services = services
         self._watchers: set[str] = set()
         self._task: asyncio.Task[None] | None = None
@@ -101,25 +101,31 @@ class Sampler:
             log.exception("the figures of the console")
             self.problem = "the figures cannot be read; see the log of the admin process"
             return
-        now = time.time()
+        at_s = time.time()
         queues = {one.queue: one for one in metrics.queue_metrics}
-        elapsed_s = now - self._asked_at
+        elapsed_s = at_s - self._asked_at
         if self.metrics is not None and elapsed_s < POINTS_MAX:
-            self.points.append(_point(now, elapsed_s, self.metrics, metrics))
+            self.points.append(_point(at_s, elapsed_s, self.metrics, metrics))
+            before, named = self.metrics.mq.named, metrics.mq.named
             self.flows = {
-                name: _flow(self.queues[name], queue, elapsed_s)
-                for name, queue in queues.items()
-                if name in self.queues
+                name: _flow(elapsed_s, (old.enqueued, old.dequeued), (new.enqueued, new.dequeued))
+                for name, new in queues.items()
+                if (old := self.queues.get(name)) is not None
             }
-        self.metrics, self.queues, self._asked_at, self.problem = metrics, queues, now, ""
+            self.message_flows = {
+                name: _flow(elapsed_s, (was.inserted, was.delivered), (now.inserted, now.delivered))
+                for name, now in named.items()
+                if (was := before.get(name)) is not None
+            }
+        self.metrics, self.queues, self._asked_at, self.problem = metrics, queues, at_s, ""
 
 
-def _point(now: float, elapsed_s: float, old: MetricsSnapshot, new: MetricsSnapshot) -> Point:
+def _point(at_s: float, elapsed_s: float, old: MetricsSnapshot, new: MetricsSnapshot) -> Point:
     def rate(before: int, after: int) -> float:
         return max(0, after - before) / elapsed_s
 
     return Point(
-        at_ms=int(now * 1000),
+        at_ms=int(at_s * 1000),
         received_per_s=rate(sum(old.messages_received_by_qos), sum(new.messages_received_by_qos)),
         sent_per_s=rate(sum(old.messages_sent_by_qos), sum(new.messages_sent_by_qos)),
         received_bytes_per_s=rate(old.bytes_received, new.bytes_received),
@@ -140,12 +146,8 @@ def total_depth(metrics: MetricsSnapshot) -> int:
     return sum(queue.depth for queue in metrics.queue_metrics) + named
 
 
-def _flow(old: QueueMetrics, new: QueueMetrics, elapsed_s: float) -> Flow:
-    return Flow(
-        max(0, new.enqueued - old.enqueued) / elapsed_s,
-        max(0, new.dequeued - old.dequeued) / elapsed_s,
-        max(0, new.acked - old.acked) / elapsed_s,
-    )
+def _flow(elapsed_s: float, old: tuple[int, int], new: tuple[int, int]) -> Flow:
+    return Flow(max(0, new[0] - old[0]) / elapsed_s, max(0, new[1] - old[1]) / elapsed_s)
 
 
 def _mean_ms(old: Histogram, new: Histogram) -> float | None:

@@ -58,7 +58,7 @@ def page(
 
 
 def link_to(path: str, **query: str) -> str:
-    """The address of a page for links: `link_to("/queue", name="tasks/image")`."""
+    """The address of a page, for links and rows: `link_to("/queue", name="tasks/image")`."""
     return f"{path}?{urlencode(query)}" if query else path
 
 
@@ -141,7 +141,7 @@ def _header(visit: Visit, drawer: ui.left_drawer) -> None:
                     ui.item_label(caller.name)
                     ui.item_label(f"role: {caller.role}").props("caption")
                 ui.separator()
-                ui.menu_item("Log out", lambda: _log_out(visit))
+                widgets.menu_item("Log out", lambda: _log_out(visit))
 
 
 def _log_out(visit: Visit) -> None:
@@ -166,7 +166,8 @@ def _theme_button() -> None:
 
 
 def _drawer(visit: Visit) -> ui.left_drawer:
-    drawer = ui.left_drawer(bordered=True).props("width=220 breakpoint=1000").classes("ql-drawer")
+    drawer = ui.left_drawer(value=False, bordered=True).classes("ql-drawer")
+    drawer.props("show-if-above width=220 breakpoint=1000")
     section = ""
     with drawer, ui.element("nav").props('aria-label="Pages"'):
         for one in _pages.values():

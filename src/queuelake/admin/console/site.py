@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from nicegui import app, ui
 
 # The order of the navigation is the order in which pages are imported.
-from queuelake.admin.console import overview, queues  # isort: skip # noqa: F401
+from queuelake.admin.console import overview, queues, queue, message_queue  # isort: skip # noqa: F401
 from queuelake.admin.console import clients, subscriptions, retained, try_it, bans  # isort: skip # noqa: F401
 from queuelake.admin.console import mailboxes, fanout, pipeline  # isort: skip # noqa: F401
 from queuelake.admin.console import users, permissions, settings_page, audit, backups  # isort: skip # noqa: F401

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
 from queuelake.admin.auth import RoleTooLowError
+from queuelake.admin.console.directory import Directory
 from queuelake.admin.console.sampler import Sampler
 from queuelake.admin.console.session import Session, SessionEndedError, Sessions
 from queuelake.admin.roles import role_for
@@ -25,9 +26,15 @@ class Visit:
     """One page in one tab, and whose it is."""
 
     def __init__(
-        self, services: Services, sessions: Sessions, session: Session, sampler: Sampler
+        self,
+        services: Services,
+        sessions: Sessions,
+        session: Session,
+        sampler: Sampler,
+        directory: Directory,
     ) -> None:
         self.sampler = sampler
+        self.directory = directory
         self.session_id = session.id
         self._services = services
         self._sessions = sessions

@@ -84,10 +84,14 @@ def empty(icon: str, heading: str, hint: str = "") -> ui.column:
     return made
 
 
+def menu_item(text: str, on_click: Callable[[], object]) -> ui.menu_item:
+    return ui.menu_item(text, on_click).props('role="menuitem"')
+
+
 class Tile:
     """One figure with its name; the exact value is its tooltip."""
 
-    def __init__(self, name: str, value: str = "—", exact: str = "") -> None:
+    def __init__(self, name: str, value: str = human.NONE, exact: str = "") -> None:
         with ui.column().classes("ql-tile"):
             ui.label(name).classes("ql-tile-name")
             self._value = ui.label(value).classes("ql-tile-value")
@@ -120,23 +124,25 @@ def facts(pairs: Sequence[tuple[str, object]]) -> None:
             with ui.element("dt"):
                 ui.label(name)
             with ui.element("dd"):
-                ui.label(_worded(value))
+                ui.label(worded(value))
 
 
-def _worded(value: object) -> str:
+def worded(value: object) -> str:
+    """A value as people write it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):
-        return ", ".join(str(one) for one in value) or "—"
-    return "—" if value in (None, "") else str(value)
+        return ", ".join(str(one) for one in value) or human.NONE
+    return human.NONE if value in (None, "") else str(value)
 
 
 class Column(NamedTuple):
     """`field` of the row is shown; `link` and `exact` name fields with an address and a tooltip.
 
-    A `minor` column is hidden on a phone. A `number` is right-aligned.
+    A `minor` column is hidden on a phone. A `number` is right-aligned. A cell of a column which
+    `opens` is a button: `on_open` of the table gets the row.
     """
 
     field: str
@@ -146,6 +152,7 @@ class Column(NamedTuple):
     link: str = ""
     exact: str = ""
     minor: bool = False
+    opens: bool = False
 
 
 def table(
@@ -154,23 +161,42 @@ def table(
     key: str,
     *,
     pagination: int | dict[str, Any] = ROWS_PER_PAGE,
-    on_row: Callable[[dict[str, Any]], Awaitable[None] | None] | None = None,
+    on_open: Callable[[dict[str, Any]], Awaitable[None] | None] | None = None,
 ) -> ui.table:
-    """Rows as text. With `on_row` a row is a button as well, also for the keyboard."""
+    """Rows as text; `<field>_class` of a row is the class of that cell.
+
+    Where no column `opens`, the first one does, and so does the rest of the row for a mouse.
+    """
+    is_whole = on_open is not None and not any(one.opens for one in columns)
+    if is_whole:
+        columns = [columns[0]._replace(opens=True), *columns[1:]]
     made = ui.table(
         columns=[_quasar_column(one) for one in columns],
         rows=rows,
         row_key=key,
         pagination=pagination,
     )
-    made.classes("ql-table").props('flat wrap-cells=false :rows-per-page-options="[10,25,50,100]"')
+    made.classes("ql-table").props('flat :rows-per-page-options="[10,25,50,100]"')
     if isinstance(pagination, int) and len(rows) <= pagination:
         made.props("hide-pagination")
     made.add_slot("body-cell", _CELL)
-    if on_row is not None:
-        made.classes("ql-rows-open")
-        made.on("rowClick", lambda event: on_row(event.args[1]), js_handler=_ROW_CLICK)
+    if on_open is not None:
+        made.on("open", lambda event: on_open(event.args))
+        if is_whole:
+            made.classes("ql-rows-open")
+            made.on("rowClick", lambda event: on_open(event.args[1]), js_handler=_ROW_CLICK)
     return made
+
+
+def show_rows(made: ui.table, rows: list[dict[str, Any]]) -> None:
+    """New rows, sent only when they are others; the controls for pages appear when needed."""
+    if made.rows == rows:
+        return
+    made.rows = rows
+    per_page = made.props["pagination"]
+    if isinstance(per_page, dict):
+        per_page = per_page.get("rowsPerPage", 0)
+    made.props["hide-pagination"] = not per_page or len(rows) <= per_page
 
 
 def _quasar_column(column: Column) -> dict[str, Any]:
@@ -183,6 +209,7 @@ def _quasar_column(column: Column) -> dict[str, Any]:
         "sortable": column.sortable,
         "link": column.link,
         "exact": column.exact,
+        "opens": column.opens,
         "classes": hidden,
         "headerClasses": hidden,
     }
@@ -191,13 +218,15 @@ def _quasar_column(column: Column) -> dict[str, Any]:
 # {{ }} is text to Vue; addresses are made by `link_to`, never by a client.
 _CELL = """
 <q-td :props="props">
-  <a v-if="props.col.link && props.row[props.col.link]" :href="props.row[props.col.link]"
-     class="ql-link">{{ props.value }}</a>
+  <a v-if="props.col.link && props.row[props.col.link]" class="ql-link"
+     :href="'/console' + props.row[props.col.link]">{{ props.value }}</a>
+  <button v-else-if="props.col.opens" type="button" class="ql-link"
+     @click.stop="() => $parent.$emit('open', props.row)">{{ props.value }}</button>
   <span v-else :title="props.col.exact ? props.row[props.col.exact] : null"
         :class="props.row[props.col.name + '_class']">{{ props.value }}</span>
 </q-td>
 """
-_ROW_CLICK = "(event, row, index) => emit(null, row)"
+_ROW_CLICK = "(event, row) => emit(null, row)"
 
 
 async def confirm(heading: str, text: str, *, action: str, type_first: str = "") -> bool:
