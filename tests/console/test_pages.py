@@ -30,6 +30,7 @@ ADMIN_PAGES = {
     "/users": "Users",
     "/permissions": "Permissions",
     "/audit": "Audit",
+    "/backups": "Backups",
 }
 BANNED = 0x8A
 SCRIPT = "<img src=x onerror=\"document.title='run'\">"
@@ -39,7 +40,6 @@ SCRIPT = "<img src=x onerror=\"document.title='run'\">"
 def fleet(console_broker: BrokerProcess) -> Iterator[Fleet]:
     fleet = Fleet(console_broker)
     fleet.add_trucks(3)
-    fleet.add_jobs()
     yield fleet
     fleet.close()
 
@@ -54,13 +54,22 @@ def name() -> str:
 def test_each_page_opens_without_an_error(console: Console, fleet: Fleet, role: Role) -> None:
     page = console(role, "/clients")
     for path, title in {**PAGES, **ADMIN_PAGES}.items():
-        page.goto(console.url + path)
+        entry = page.locator(f'.ql-nav[data-path="{path}"]')
         if path in ADMIN_PAGES and role != "admin":
-            page.get_by_text("Not for this role").wait_for()
-            assert page.locator(f'.ql-nav[data-path="{path}"]').count() == 0
-        else:
-            page.get_by_role("heading", name=title, exact=True).wait_for()
-            page.locator(".ql-content .q-card, .ql-content .ql-table, .ql-empty").first.wait_for()
+            assert entry.count() == 0
+            continue
+        entry.click()
+        page.get_by_role("heading", name=title, exact=True).wait_for()
+        content = page.locator(".ql-content").locator(".q-card, .ql-table, .ql-empty")
+        content.locator("visible=true").first.wait_for()
+        assert "cannot be shown" not in page.content()
+
+
+def test_pages_for_admins_are_refused_to_others(console: Console) -> None:
+    page = console("operator")
+    for path in ADMIN_PAGES:
+        page.goto(console.url + path)
+        page.get_by_text("This page needs the role admin").wait_for()
 
 
 def test_a_client_is_found_and_disconnected(
@@ -172,7 +181,7 @@ def test_a_request_is_followed_and_cancelled(
 def test_jobs_are_shown_and_stopped_and_a_wrong_one_is_refused(
     console: Console, fleet: Fleet
 ) -> None:
-    console.forgiven = ("400",)
+    fleet.add_jobs()  # one which is silent for a minute counts as lost
     page = console("admin", "/pipeline")
     row = page.get_by_role("row", name="replay-b7d90f2c4411")
     row.get_by_text("184,220 of 500,000 rows").wait_for()
@@ -190,27 +199,6 @@ def test_settings_say_where_they_come_from(console: Console) -> None:
     row = page.get_by_role("row", name="listeners.ws.port")
     row.get_by_text("--set").wait_for()
     row.get_by_text("8083").wait_for()
-
-
-def test_a_user_of_the_console_can_connect_and_the_audit_says_who_made_it(
-    console: Console, console_broker: BrokerProcess, name: str
-) -> None:
-    page = console("admin", "/users")
-    page.get_by_role("button", name="Add a user").click()
-    form = page.get_by_role("dialog")
-    form.get_by_label("Name").fill(name)
-    form.get_by_label("Password").fill("secret of the test")
-    form.get_by_role("button", name="Save").click()
-    page.get_by_role("cell", name=name).wait_for()
-    with console_broker.client() as client:
-        client.connect(name, username=name, password=b"secret of the test")
-    page.goto(f"{console.url}/audit?target={name}")
-    row = page.get_by_role("row", name=name)
-    row.get_by_text("user_add").wait_for()
-    row.get_by_text(console.key("admin").partition(":")[0]).wait_for()
-    row.click()
-    page.get_by_role("dialog").get_by_text("Asked for").wait_for()
-    assert "secret of the test" not in page.content()
 
 
 def test_permissions_are_tested_and_changed(console: Console, name: str) -> None:
@@ -280,7 +268,5 @@ def test_a_message_goes_both_ways_from_the_browser(
     page.get_by_text(f"k = {SCRIPT}").wait_for()
     page.get_by_text(f"try/{name}/down/{SCRIPT}").wait_for()
     assert page.locator('img[src="x"]').count() == 0
-    page.get_by_label("Topic filter").fill("$SYS/#")
-    page.get_by_label("Topic filter").press("Enter")
     page.get_by_role("button", name="Disconnect").click()
-    page.get_by_text("disconnected").wait_for()
+    page.get_by_text("disconnected", exact=True).wait_for()

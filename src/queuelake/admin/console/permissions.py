@@ -13,7 +13,6 @@ from queuelake.admin.console.shell import page
 from queuelake.admin.console.visit import Visit
 from queuelake.admin.console.widgets import Column
 from queuelake.admin.services import Services
-from queuelake.control_access import NewRules
 from queuelake.settings import AclRule
 
 ACTIONS = {"publish": "publish to", "subscribe": "subscribe to"}
@@ -155,8 +154,7 @@ class _Editor:
         )
         if not await widgets.confirm("Save these rules?", words, action="Save"):
             return
-        body = msgspec.json.encode(NewRules(self._rules))
-        await self._visit.do(Services.replace_acl, body, self._version)
+        await self._visit.do(Services.replace_acl, as_json(self._rules), self._version)
         widgets.say("The rules are in force")
         await self.load()
 
@@ -186,6 +184,13 @@ def who(rule: AclRule) -> str:
     if rule.platform is not None:
         parts.append(PLATFORM["yes" if rule.platform else "no"])
     return " and ".join(parts) or "everybody"
+
+
+def as_json(rules: Sequence[AclRule]) -> bytes:
+    """Rules as a request says them: what is not set is left out, as in a configuration."""
+    trees: list[dict[str, object]] = msgspec.to_builtins(rules)
+    said = [{k: v for k, v in tree.items() if v not in (None, "")} for tree in trees]
+    return msgspec.json.encode({"rules": said})
 
 
 def rule_form(rule: AclRule, then: Callable[[AclRule], Awaitable[None]]) -> None:
