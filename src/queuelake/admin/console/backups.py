@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 
 from queuelake.admin.console import human, widgets
-from queuelake.admin.console.listing import Action, Listing, Nothing, Row
+from queuelake.admin.console.listing import Action, Listing, Nothing, Row, keep_fresh
 from queuelake.admin.console.shell import page
 from queuelake.admin.console.visit import Visit
 from queuelake.admin.console.widgets import Column
@@ -53,7 +53,7 @@ async def backups(visit: Visit) -> None:
         actions=[Action("delete", "Delete", delete, danger=True, offered="ended")],
     )
     await listing.restart()
-    ui.timer(REFRESH_S, listing.refresh, immediate=False)
+    keep_fresh(REFRESH_S, listing.refresh)
 
 
 def _row(one: BackupInfo) -> Row:

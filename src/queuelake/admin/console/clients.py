@@ -6,7 +6,14 @@ from nicegui import ui
 
 from queuelake.admin.console import human, widgets
 from queuelake.admin.console.banning import ban_form
-from queuelake.admin.console.listing import ROWS_PER_PAGE, Listing, Nothing, Row, search_box
+from queuelake.admin.console.listing import (
+    ROWS_PER_PAGE,
+    Listing,
+    Nothing,
+    Row,
+    keep_fresh,
+    search_box,
+)
 from queuelake.admin.console.shell import belongs_to, link_to, page
 from queuelake.admin.console.visit import Visit
 from queuelake.admin.console.widgets import Column
@@ -40,7 +47,7 @@ async def clients(visit: Visit, search: str = "") -> None:
             Column("address", "Address", minor=True),
             Column("protocol", "MQTT", minor=True),
             Column("since", "Connected for", exact="since_exact", minor=True),
-            Column("subscriptions", "Subscriptions", number=True),
+            Column("subscriptions", "Subscriptions", number=True, minor=True),
             Column("queued", "Queued", number=True),
             Column("in_flight", "In flight", number=True, minor=True),
         ],
@@ -49,7 +56,7 @@ async def clients(visit: Visit, search: str = "") -> None:
         key="client_id",
     )
     await listing.restart()
-    ui.timer(REFRESH_S, listing.refresh, immediate=False)
+    keep_fresh(REFRESH_S, listing.refresh)
 
 
 def _row(one: ClientInfo) -> Row:

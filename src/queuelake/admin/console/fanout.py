@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 
 from queuelake.admin.console import human, widgets
-from queuelake.admin.console.listing import ROWS_PER_PAGE, Action, Listing, Nothing, Row
+from queuelake.admin.console.listing import ROWS_PER_PAGE, Action, Listing, Nothing, Row, keep_fresh
 from queuelake.admin.console.mailboxes import collect_button, finder
 from queuelake.admin.console.shell import belongs_to, page
 from queuelake.admin.console.visit import Visit
@@ -69,7 +69,7 @@ async def fanout(visit: Visit) -> None:
         await listing.restart()
     if visit.may(Services.collect_fanout_garbage):
         collect_button("Delete what is too old", lambda: _collect(visit))
-    ui.timer(REFRESH_S, listing.refresh, immediate=False)
+    keep_fresh(REFRESH_S, listing.refresh)
 
 
 # One part for each outcome, as wide as its share; the words are for those who cannot see it.

@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from nicegui import events, ui
 
 from queuelake.admin.console import widgets
 from queuelake.admin.console.widgets import Column
+from queuelake.errors import BrokerDownError
 
 ROWS_PER_PAGE = 50
 SEARCH_DELAY_MS = 300
@@ -119,6 +121,16 @@ class Listing:
         for row in self._table.rows:
             if row[self._key] == key and name in self._actions:
                 await self._actions[name].do(row)
+
+
+def keep_fresh(seconds: float, refresh: Callable[[], Awaitable[None]]) -> None:
+    """Repeat it while the page is open. That the broker does not answer is said by the banner."""
+
+    async def refresh_quietly() -> None:
+        with contextlib.suppress(BrokerDownError):
+            await refresh()
+
+    ui.timer(seconds, refresh_quietly, immediate=False)
 
 
 def search_box(label: str, value: str, on_change: Callable[[], Awaitable[None]]) -> ui.input:

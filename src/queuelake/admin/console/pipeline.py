@@ -6,7 +6,7 @@ from nicegui import ui
 
 from queuelake.admin.console import human, widgets
 from queuelake.admin.console.job_form import job_form
-from queuelake.admin.console.listing import ROWS_PER_PAGE, Action, Listing, Nothing, Row
+from queuelake.admin.console.listing import ROWS_PER_PAGE, Action, Listing, Nothing, Row, keep_fresh
 from queuelake.admin.console.shell import link_to, page
 from queuelake.admin.console.visit import Visit
 from queuelake.admin.console.widgets import Column
@@ -32,8 +32,8 @@ async def pipeline(visit: Visit) -> None:
     jobs = _jobs(visit)
     await archive.refresh()
     await jobs.restart()
-    ui.timer(REFRESH_S, jobs.refresh, immediate=False)
-    ui.timer(REFRESH_S, archive.refresh, immediate=False)
+    keep_fresh(REFRESH_S, jobs.refresh)
+    keep_fresh(REFRESH_S, archive.refresh)
 
 
 class _Archive:
