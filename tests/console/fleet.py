@@ -13,6 +13,7 @@ import msgspec
 from queuelake import control
 from queuelake.control_pipeline import JOB_TOLD
 from queuelake.flight import JobTold
+from tests.api.queue_rest import Rest
 from tests.harness.broker import BrokerProcess
 from tests.queues.client import QueueClient
 
@@ -74,6 +75,26 @@ class Fleet:
             vehicle.receive()
             if number % 2 == 0:
                 vehicle.receive()
+
+    def add_orders(self, rest: Rest) -> None:
+        """A queue which is archived, and was given more partitions."""
+        rest.put("orders", archive=True, partitions=4)
+        rest.put("orders", partitions=8)
+        for number in range(30):
+            self.platform.publish("orders", json.dumps({"order": number, "truck": "ulm"}))
+
+    def add_access(self, rest: Rest) -> None:
+        """Users, rules and bans."""
+        for name, role in (("anna", "admin"), ("bo", "viewer"), ("dispatch", "none")):
+            user = {"password": "a password for pictures", "role": role}
+            rest.fetch(f"/api/v1/users/{name}", method="PUT", body=json.dumps(user).encode())
+        own = {"permission": "allow", "topics": ["fleet/${clientid}/#"]}
+        others = {"permission": "deny", "topics": ["fleet/+/command"], "clientid_re": "truck-.*"}
+        rules = json.dumps({"rules": [own, others]}).encode()
+        rest.fetch("/api/v1/acl", method="PUT", body=rules, headers={"If-Match": "*"})
+        rest.fetch("/api/v1/bans/ip/203.0.113.0%2F24?seconds=3600", method="PUT")
+        rest.fetch("/api/v1/bans/clientid/truck-old-999", method="PUT")
+        rest.fetch("/api/v1/clients/truck-jena-011", method="DELETE")
 
     def add_jobs(self) -> None:
         now_ms = int(time.time() * 1000)

@@ -50,7 +50,7 @@ async def fanout(visit: Visit) -> None:
                 Column("request_id", "Request"),
                 Column("bar", "Progress"),
                 Column("triggered", "Vehicles", number=True),
-                Column("acked", "Acked", number=True),
+                Column("acked", "Acked", number=True, minor=True),
                 Column("pending", "Pending", number=True, minor=True),
                 Column("in_flight", "In flight", number=True, minor=True),
                 Column("failed", "Not done", number=True, minor=True, exact="failed_exact"),

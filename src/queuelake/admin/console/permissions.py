@@ -26,9 +26,16 @@ MATCHERS = {
     "username_re": "User, a regular expression",
     "ip": "Address or network",
 }
+WHO = {
+    "clientid": "client id",
+    "clientid_re": "client id like",
+    "username": "user",
+    "username_re": "user like",
+    "ip": "address",
+}
 COLUMNS = [
     Column("permission", "Permission"),
-    Column("action", "To"),
+    Column("action", "To", minor=True),
     Column("topics", "Topics"),
     Column("who", "Who"),
 ]
@@ -180,7 +187,7 @@ def rule_row(rule: AclRule, key: int) -> Row:
 
 def who(rule: AclRule) -> str:
     """To whom a rule applies, in words."""
-    parts = [f"{name} {getattr(rule, name)}" for name in MATCHERS if getattr(rule, name)]
+    parts = [f"{words} {getattr(rule, name)}" for name, words in WHO.items() if getattr(rule, name)]
     if rule.platform is not None:
         parts.append(PLATFORM["yes" if rule.platform else "no"])
     return " and ".join(parts) or "everybody"

@@ -1,0 +1,130 @@
+"""Pictures of the console for the documentation: `scripts/screenshots [NAME ...]`.
+
+Each page is taken wide and light, and on a phone in the dark. `BEFORE` says what is clicked first.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.api.queue_rest import Rest
+from tests.console.browser import Console, launched
+from tests.console.fleet import Fleet
+from tests.harness.broker import BrokerProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "console"
+SETTLED_MS = 1_500  # until what moves has come to rest
+SHAPES: dict[str, dict[str, Any]] = {
+    "": {"viewport": {"width": 1280, "height": 800}},
+    "-phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+}
+PAGES = {
+    "overview": "/",
+    "queues": "/queues",
+    "clients": "/clients?search=truck",
+    "client": "/client?id=truck-leipzig-001",
+    "subscriptions": "/subscriptions?topic=fleet/truck-ulm-002/command",
+    "retained": "/retained?filter=fleet/%2B/status",
+    "try": "/try",
+    "bans": "/bans",
+    "mailboxes": "/mailboxes",
+    "mailbox": "/mailbox?owner=truck-kiel-003",
+    "fanout": "/fanout",
+    "vehicle": "/vehicle?vin=WQL00000000000030",
+    "pipeline": "/pipeline",
+    "users": "/users",
+    "permissions": "/permissions",
+    "settings": "/settings",
+    "audit": "/audit",
+    "backups": "/backups",
+}
+
+
+def main(wanted: list[str]) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        broker = BrokerProcess(Path(directory) / "broker", {"mqtt.receive_max": 256})
+        broker.start()
+        fleet = Fleet(broker)
+        try:
+            fill(fleet, Rest(broker))
+            take(broker, fleet, wanted or list(PAGES))
+        finally:
+            fleet.close()
+            broker.stop()
+
+
+def fill(fleet: Fleet, rest: Rest) -> None:
+    """A morning in the life of a broker."""
+    fleet.add_trucks(12)
+    fleet.add_requests()
+    fleet.add_orders(rest)
+    fleet.add_access(rest)
+
+
+def take(broker: BrokerProcess, fleet: Fleet, wanted: list[str]) -> None:
+    with launched() as browser:
+        console = Console(browser, broker)
+        for suffix, shape in SHAPES.items():
+            page = console("admin", **shape)
+            for name in wanted:
+                if name == "pipeline":
+                    fleet.add_jobs()  # one which is silent for a minute counts as lost
+                page.goto(console.url + PAGES[name])
+                page.wait_for_selector(".ql-content > *")
+                page.wait_for_timeout(SETTLED_MS)
+                if name in BEFORE:
+                    BEFORE[name](page)
+                    page.wait_for_timeout(SETTLED_MS)
+                path = FOLDER / f"{name}{suffix}.png"
+                page.screenshot(path=path)
+                print(path)
+        console.close()
+
+
+def _open_configuration(page: Page) -> None:
+    page.get_by_role("row").filter(has_text="queue_configure").first.click()
+
+
+def _open_first(page: Page) -> None:
+    page.locator("tbody tr").first.click()
+
+
+def _send_command(page: Page) -> None:
+    page.get_by_role("button", name="Connect", exact=True).click()
+    page.get_by_text("connected", exact=True).wait_for()
+    page.get_by_label("Topic filter").fill("fleet/#")
+    page.get_by_role("button", name="Subscribe", exact=True).click()
+    page.get_by_label("Topic", exact=True).fill("fleet/truck-ulm-002/command")
+    page.get_by_label("Payload", exact=True).fill('{"stop": "Ulm", "dock": 7}')
+    page.get_by_role("button", name="Publish", exact=True).click()
+
+
+def _ask_permission(page: Page) -> None:
+    page.get_by_label("Client id", exact=True).fill("truck-ulm-002")
+    page.get_by_label("Topic", exact=True).fill("fleet/truck-kiel-003/command")
+    page.get_by_role("button", name="Test").click()
+
+
+def _back_up(page: Page) -> None:
+    page.get_by_role("button", name="Back up now").click()
+
+
+BEFORE: dict[str, Callable[[Page], None]] = {
+    "audit": _open_configuration,
+    "retained": _open_first,
+    "try": _send_command,
+    "permissions": _ask_permission,
+    "backups": _back_up,
+}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
