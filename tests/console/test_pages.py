@@ -137,7 +137,8 @@ def test_a_retained_message_is_read_and_deleted(
     page.get_by_role("button", name="Hex").click()
     page.get_by_text("7b 22 61").wait_for()
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("dialog").last.get_by_role("button", name="Delete").click()
+    sure = page.get_by_role("dialog").filter(has_text="New subscribers do not get it")
+    sure.get_by_role("button", name="Delete").click()
     page.get_by_text("Nothing is retained").wait_for()
     assert rest.fetch(f"/api/v1/retained/kept%2F{name}").status == 404
 
