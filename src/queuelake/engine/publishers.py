@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, final
 
-from queuelake.engine.machine import Command
-
 PARKED_MAX: Final = 1024
 
 NEW: Final = 0
@@ -29,7 +27,7 @@ class PublisherSession:
 
     def __init__(self, next_number: int = 1) -> None:
         self.next: int = next_number
-        self.parked: dict[int, Command] = {}
+        self.parked: dict[int, object] = {}  # commands, or what a queue made of them
 
     def check(self, number: int) -> int:
         """What this number means; changes nothing."""
@@ -39,8 +37,8 @@ class PublisherSession:
             return NEW
         return PARKED if len(self.parked) < PARKED_MAX or number in self.parked else TOO_FAR
 
-    def take_parked(self) -> Command | None:
-        """The command which is next in number, if it is here."""
+    def take_parked(self) -> object | None:
+        """What is next in number, if it is here."""
         return self.parked.pop(self.next, None)
 
 
