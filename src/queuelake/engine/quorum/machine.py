@@ -57,6 +57,7 @@ class QuorumQueue(QuorumState):
                 reply = consuming.credited(self, command)
             upkeep.set_timers(self)
         if self.released:
+            self.released.sort()
             self.effects.append(Release(self.released))
         return reply, self.effects
 

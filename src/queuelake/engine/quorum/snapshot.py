@@ -16,6 +16,7 @@ from queuelake.engine.quorum.message import Letter, Message
 from queuelake.engine.quorum.policy import QuorumPolicy
 from queuelake.engine.quorum.querying import live_indexes
 from queuelake.engine.quorum.sessions import Consumer, Enqueuer
+from queuelake.errors import StoreFormatError
 
 VERSION = 1
 _POLICY_FIELDS = tuple(
@@ -139,9 +140,15 @@ def encode(queue: QuorumQueue) -> bytes:
 
 
 def restore(data: bytes) -> QuorumQueue:
-    """The queue whose state this is."""
+    """The queue whose state this is.
+
+    Raises:
+        StoreFormatError: another version of Queuelake wrote it.
+    """
+    version = msgspec.msgpack.decode(data, type=list[msgspec.Raw])[0]
+    if bytes(version) != bytes([VERSION]):
+        raise StoreFormatError(f"the state of a quorum queue is not of version {VERSION}")
     found = msgspec.msgpack.decode(data, type=_Queue)
-    assert found.version == VERSION, f"state of version {found.version}, known is {VERSION}"
     policy = QuorumPolicy()
     for name, value in zip(_POLICY_FIELDS, found.policy, strict=True):
         setattr(policy, name, value)
