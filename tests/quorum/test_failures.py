@@ -221,3 +221,16 @@ def test_who_checks_out_again_after_a_timeout_gets_messages() -> None:
     queue.later(5_000)
     assert queue.checkout(timeout_ms=5_000) == key
     assert list(queue.held(key)) == [1]
+
+
+@pytest.mark.rule("Q3")
+def test_a_follower_does_only_what_concerns_itself() -> None:
+    queue = Driven(dead_letter_target="dead")
+    key = queue.checkout(prefetch=2)
+    queue.enqueue()
+    queue.enqueue()
+    queue.apply(c.Discard(key, [0]))
+    assert {type(one) for one in queue.found(e.LocalEffect)} == {e.Release}
+    assert queue.dead()
+    queue.apply(c.Delete())
+    assert {type(one) for one in queue.found(e.LocalEffect)} == {e.Release, e.QueueDeleted}

@@ -73,11 +73,8 @@ def waiting_line(state: QuorumState) -> list[Consumer]:
 
 
 def _first_in_line(state: QuorumState) -> Consumer | None:
-    best: Consumer | None = None
-    for one in state.consumers.values():
-        if one.waiting and one.is_up() and (best is None or line_order(one) < line_order(best)):
-            best = one
-    return best
+    line = waiting_line(state)
+    return line[0] if line and line[0].is_up() else None
 
 
 def _activate(state: QuorumState, consumer: Consumer) -> None:

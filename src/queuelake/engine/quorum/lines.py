@@ -42,14 +42,6 @@ class Lines:
         self.count += 1
         self.size += message.size
 
-    def first(self) -> Message | None:
-        """Whose turn it is."""
-        if self.returns:
-            return self.returns[0]
-        if not self.mask:
-            return None
-        return self.levels[self.mask.bit_length() - 1][0]
-
     def take(self) -> Message:
         """Whose turn it is, out of its line."""
         return self._take(_RETURNS if self.returns else self.mask.bit_length() - 1)
