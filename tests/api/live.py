@@ -15,13 +15,14 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from queuelake.admin.__main__ import grpc_beside
 from queuelake.admin.app import create_app
 from queuelake.admin.server import make_server
 from queuelake.admin.services import Services
 from queuelake.apikey import KeyFile, ensure_api_key, read_api_key
 from queuelake.broker.children import bind_http
 from queuelake.broker.control import ControlServer
-from queuelake.control import ControlClient
+from queuelake.control import ControlClient, GrpcStart
 from queuelake.settings import Http, Settings
 from tests.api.fake_broker import FakeBroker
 
@@ -74,9 +75,11 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
 class LiveAdmin:
     """`fetch` asks with the right key; `broker_down` and `broker_up` play a restart."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, grpc: GrpcStart | None = None) -> None:
         ensure_api_key(data_dir)
         self.data_dir = data_dir
+        self.services: Services
+        self._grpc = grpc
         self.key = read_api_key(data_dir)
         self.broker = FakeBroker()
         self.app: FastAPI
@@ -114,8 +117,9 @@ class LiveAdmin:
         self._loop.close()
 
     async def _serve(self) -> None:
-        services = Services(ControlClient(self.data_dir, timeout_s=2.0), KeyFile(self.data_dir))
-        self.app = create_app(services)
+        control = ControlClient(self.data_dir, timeout_s=2.0)
+        self.services = Services(control, KeyFile(self.data_dir))
+        self.app = create_app(self.services, beside=grpc_beside(self.services, self._grpc))
         self._server = make_server(self.app)
         await self._up()
         self._started.set()

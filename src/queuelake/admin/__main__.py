@@ -44,17 +44,21 @@ def main() -> int:
     control = ControlClient(data_dir)
     starter = JobStarter(control, data_dir, start.lake)
     services = Services(control, KeyFile(data_dir), starter)
-    app = create_app(services, start.console, _grpc(services, start.grpc))
+    app = create_app(services, start.console, grpc_beside(services, start.grpc))
     server = make_server(app)
     end_with_parent(server)
     server.run(sockets=[socket.socket(fileno=start.fd)])
     return 0
 
 
-def _grpc(services: Services, start: GrpcStart | None) -> AbstractAsyncContextManager[None] | None:
+def grpc_beside(
+    services: Services, start: GrpcStart | None
+) -> AbstractAsyncContextManager[None] | None:
     """What serves gRPC; without it the rest is served all the same."""
     if start is None:
         return None
+    # Jobs are other programs: gRPC need not prepare for a fork, nor say at each that it did not.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         from queuelake.admin.grpc.server import serving
     except Exception as exc:  # each of the libraries has its own words for "too old"
