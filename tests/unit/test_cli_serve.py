@@ -35,7 +35,7 @@ def queuelake(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_doctor_knows_its_own_broker(fresh_broker: BrokerFactory) -> None:
-    broker = fresh_broker({"flight.enabled": True})
+    broker = fresh_broker({"grpc.enabled": True, "flight.enabled": True})
     done = queuelake(
         "doctor",
         "--json",
@@ -43,12 +43,13 @@ def test_doctor_knows_its_own_broker(fresh_broker: BrokerFactory) -> None:
         f"--set=listeners.mqtt.port={broker.mqtt_port}",
         f"--set=listeners.ws.port={broker.ws_port}",
         f"--set=http.port={broker.http_port}",
+        f"--set=grpc.port={broker.grpc_port}",
         f"--set=flight.port={broker.flight_port}",
     )
     assert done.returncode == 0, done.stdout
     found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert f"process {broker.pid}" in found["store"]["message"]
-    for name in ("listeners.mqtt", "listeners.ws", "http", "flight"):
+    for name in ("listeners.mqtt", "listeners.ws", "http", "grpc", "flight"):
         assert "used by this broker" in found[f"port {name}"]["message"]
 
 
