@@ -21,7 +21,7 @@ from tests.api.queue_rest import Connect, Rest, consume, reject_one
 from tests.api.test_children import alive
 from tests.conftest import BrokerFactory
 from tests.export.test_process import children
-from tests.harness.broker import BrokerError, BrokerProcess, package_root
+from tests.harness.broker import ROOT, BrokerError, BrokerProcess, package_root
 from tests.interop.certificates import Authority
 from tests.queues.client import SUCCESS
 
@@ -233,6 +233,23 @@ def test_a_group_in_use_stays(client: GrpcClient, connect: Connect, name: str) -
     worker.disconnect()
     client.call("DeleteGroup", name=name, group="workers")
     assert not client.call("GetQueueStats", name=name).groups
+
+
+def test_the_example_of_the_documentation_runs(
+    client: GrpcClient,
+    broker: BrokerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client.call("ConfigureQueue", name="tasks/image", settings={"partitions": 1})
+    client.call("PublishMessage", name="tasks/image", payload=b"one")
+    page = (ROOT / "docs" / "grpc.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "data").symlink_to(broker.data_dir)
+    monkeypatch.chdir(tmp_path)
+    exec(example.replace("18084", str(broker.grpc_port)), {})
+    assert capsys.readouterr().out == "$queue/tasks/image 1\n1\n"
 
 
 # Keys
