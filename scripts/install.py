@@ -29,7 +29,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 BUILD = VENV / "build"
 BUILD_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
-EXTRAS = ("console", "grpc", "spark", "cluster")
+EXTRAS = ("console", "grpc", "otel", "spark", "cluster")
 
 
 def main() -> None:

@@ -182,6 +182,7 @@ class MetricsSnapshot(Struct, frozen=True):
     queue_metrics: Annotated[list[QueueMetrics], Meta(description="the largest queues")] = []
     queues_left_out: int = 0
     webhook_alerts_by_result: dict[str, int] = {}
+    spans_by_result: dict[str, int] = {}
     mq: Annotated[MqFigures, Meta(description="message queues")] = MqFigures()
     ecq: Annotated[EcqFigures, Meta(description="device mailboxes")] = EcqFigures()
     sdv: Annotated[SdvFigures, Meta(description="vehicle fan-out")] = SdvFigures()

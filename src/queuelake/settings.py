@@ -229,6 +229,15 @@ class Metrics(Section, frozen=True):
     groups_per_queue_max: Annotated[int, Meta(ge=0, le=1_000)] = 20
 
 
+class Otel(Section, frozen=True):
+    """Traces of messages with a `traceparent`, over OTLP; with the extra `otel`."""
+
+    enabled: bool = False
+    endpoint: str = "http://127.0.0.1:4318/v1/traces"
+    sample_ratio: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    service_name: str = "queuelake"
+
+
 class Sys(Section, frozen=True):
     """The `$SYS/` topics; interval 0 turns them off."""
 
@@ -259,6 +268,7 @@ class Settings(Section, frozen=True):
     sdv: SdvConfig = field(default_factory=SdvConfig)
     log: Log = Log()
     metrics: Metrics = Metrics()
+    otel: Otel = Otel()
     sys: Sys = Sys()
 
 

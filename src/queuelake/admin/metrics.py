@@ -65,6 +65,7 @@ LABELLED = (
     ("logins_refused_by_reason", "logins_refused", "reason", "Connections refused at CONNECT"),
     ("denied_by_action", "denied", "action", "What clients asked and an access rule forbids"),
     ("child_restarts", "child_restarts", "child", "Child processes started again"),
+    ("spans_by_result", "otel_spans", "result", "Spans of traces"),
     ("webhook_alerts_by_result", "webhook_alerts", "result", "Alerts about dead letters"),
 )
 

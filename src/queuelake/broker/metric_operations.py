@@ -114,6 +114,7 @@ class MetricOperations:
             queue_metrics=census.queues,
             queues_left_out=census.left_out,
             webhook_alerts_by_result=self._alerts(),
+            spans_by_result=self._spans(),
             mq=mq,
             ecq=self._ecq.figures(),
             sdv=self._fanout.figures(),
@@ -127,6 +128,10 @@ class MetricOperations:
             count += sum([one.persistent for one in sessions[at : at + SESSIONS_PER_SLICE]])
             await asyncio.sleep(0)
         return count
+
+    def _spans(self) -> dict[str, int]:
+        tracer = self._broker.queues.tracer
+        return tracer.sink.counts() if tracer is not None else {}
 
     def _alerts(self) -> dict[str, int]:
         alerts = self._broker.queues.alerts

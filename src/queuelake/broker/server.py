@@ -35,6 +35,7 @@ from queuelake.broker.core import Broker
 from queuelake.broker.listener import Listeners
 from queuelake.broker.operations import Operations
 from queuelake.broker.sys_topics import SysTopics
+from queuelake.broker.tracing import Tracer
 from queuelake.control_audit import AUDIT
 from queuelake.errors import ConfigError
 from queuelake.settings import Flight, Grpc, Settings
@@ -96,6 +97,7 @@ class Server:
         listeners = Listeners(broker, settings)
         addresses = listeners.addresses
         async with contextlib.AsyncExitStack() as stack:
+            self._trace(broker, stack)
             stack.push_async_callback(self._drain, broker)
             await listeners.open()
             stack.callback(listeners.close)
@@ -128,6 +130,20 @@ class Server:
             print("ready " + " ".join(addresses), flush=True)
             await self._stop.wait()
             log.info("stopping")
+
+    def _trace(self, broker: Broker, stack: contextlib.AsyncExitStack) -> None:
+        settings = self._settings.otel
+        if not settings.enabled:
+            return
+        try:
+            from queuelake.broker.trace_export import TraceExport
+        except ImportError:
+            mistake = "otel.enabled: traces need more packages; pip install 'queuelake[otel]'"
+            raise ConfigError([mistake]) from None
+        export = TraceExport(settings)
+        stack.callback(export.close)
+        tracer = broker.queues.tracer = Tracer(export, settings.sample_ratio)
+        stack.callback(tracer.close)
 
     def _supervisor(
         self, stack: contextlib.AsyncExitStack, store: LmdbStore, addresses: list[str]

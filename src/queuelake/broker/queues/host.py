@@ -38,13 +38,13 @@ from queuelake.storage.chunk import Record
 if TYPE_CHECKING:
     from queuelake.broker.pipeline.holding import Holding
     from queuelake.broker.queues.registry import Queues
+    from queuelake.broker.tracing import Tracer
     from queuelake.engine.partition import Partition
     from queuelake.storage.api import Batch
 
 log = logging.getLogger("queuelake.queues")
 
 LOADS_PER_TURN_MAX: Final = 64
-BEHIND_MIN: Final = 2_000
 DISPATCH: Final = c.Dispatch()
 DISPATCH_IN_BULK: Final = c.Dispatch(in_bulk=True)
 
@@ -189,10 +189,11 @@ class HostedQueue(Participant):
     # Effects
 
     def _perform(self, effects: list[Effect], now_ms: int) -> None:
+        tracer = self.queues.tracer
         for effect in effects:
             if isinstance(effect, Deliver):
                 if self.ephemeral or self._outbox.put(effect):
-                    self._deliver(effect, now_ms)
+                    self._deliver(effect, now_ms, tracer)
             elif isinstance(effect, Load):
                 reading.load_entries(self, effect.partition, effect.first, now_ms)
             elif isinstance(effect, DeadLetter):
@@ -205,7 +206,7 @@ class HostedQueue(Participant):
     def group_gone(self, group_id: int) -> None:
         self._gone_groups.append(group_id)
 
-    def _deliver(self, effect: Deliver, now_ms: int) -> None:
+    def _deliver(self, effect: Deliver, now_ms: int, tracer: Tracer | None) -> None:
         subscriber = self.subscribers.get(effect.consumer.tag)
         if subscriber is None or not subscriber.joined:
             return  # it left meanwhile, and the machine knows
@@ -217,6 +218,8 @@ class HostedQueue(Participant):
             return  # settled before it left, as an earlier delivery to the same consumer
         if record.message_id:
             self.delivered_ids.note(effect.group, record.message_id, entry.partition, entry.seq)
+        if tracer is not None:
+            record = tracer.delivering(self, effect, record)
         if effect.attempt == 1:
             self.machine.counters.latency.observe(now_ms - entry.ts_ms)
         subscriber.deliver(
@@ -321,6 +324,8 @@ class HostedQueue(Participant):
         if self.is_deleted:
             return
         machine = self.machine
+        if self.queues.tracer is not None:
+            self.queues.tracer.committing(self)
         if machine.policy.events:
             write_events(batch, self)
         for number, partition in enumerate(machine.partitions):
@@ -353,8 +358,11 @@ class HostedQueue(Participant):
         if self._released:
             durable = self.queues.runner.durable
             self._released = {key: n for key, n in self._released.items() if n > durable}
+        tracer = self.queues.tracer
+        if tracer is not None:
+            tracer.stored(self, now_ms)
         for effect in self._outbox.stored():
-            self._deliver(effect, now_ms)
+            self._deliver(effect, now_ms, tracer)
 
     def rolled_back(self) -> None:
         if not self.is_deleted:
@@ -389,10 +397,3 @@ class HostedQueue(Participant):
         if not self.ephemeral:
             reading.delete_delayed_rows(self)
         return self.machine.purged
-
-    def is_behind(self, partition: Partition) -> bool:
-        """Whether no group will come to the newest messages soon."""
-        soon = partition.last - BEHIND_MIN
-        return all(
-            [group.lanes[partition.number].next < soon for group in self.machine.groups.values()]
-        )

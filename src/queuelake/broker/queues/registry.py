@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from queuelake import names
 from queuelake.broker.clock import Clock
@@ -42,6 +42,9 @@ from queuelake.storage import api, queue_records
 from queuelake.storage import queue_tables as t
 from queuelake.storage.api import Store
 
+if TYPE_CHECKING:
+    from queuelake.broker.tracing import Tracer
+
 log = logging.getLogger("queuelake.queues")
 
 TARGETS_MAX: Final = 100_000
@@ -66,6 +69,7 @@ class Queues(Hosts):
         "settings",
         "strict_publish",
         "sublevels",
+        "tracer",
     )
 
     def __init__(
@@ -83,6 +87,7 @@ class Queues(Hosts):
         self.sublevels: set[str] = set()  # names of queues which have them
         self.bindings: dict[str, list[Binding]] = {}
         self.alerts: Webhooks | None = None
+        self.tracer: Tracer | None = None  # while messages are traced
         self.archive: Archive = Archive(self, lake)
         self.hold_full: bool = False  # archived queues take no messages now
         self.incoming: Incoming = Incoming()  # the properties of the last publish

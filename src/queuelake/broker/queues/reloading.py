@@ -30,6 +30,8 @@ def reload(host: HostedQueue) -> None:
     """A commit failed: what the store has is what there is; consumers join again."""
     queues = host.queues
     now_ms = queues.clock.now_ms()
+    if queues.tracer is not None:
+        queues.tracer.rolled_back(host)
     with queues.store.view() as view:
         value = view.get(api.QUEUES, t.queue_key(host.id))
     if value is None:

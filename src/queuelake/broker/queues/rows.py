@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BITS_BYTES: Final = 128
 TRIM_CHUNKS_MIN: Final = 16
+BEHIND_MIN: Final = 2_000
 FULL_BYTES: Final = t.PIECE_BYTES * 9 // 10
 
 
@@ -83,13 +84,20 @@ def _write_state(batch: Batch, host: HostedQueue, partition: Partition) -> None:
     batch.put(api.PARTITIONS, key, t.partition_state(upto, partition.last, 0))
 
 
+def _is_behind(host: HostedQueue, partition: Partition) -> bool:
+    """Whether no group will come to the newest messages soon."""
+    soon = partition.last - BEHIND_MIN
+    groups = host.machine.groups.values()
+    return all([group.lanes[partition.number].next < soon for group in groups])
+
+
 def _write_chunks(batch: Batch, host: HostedQueue, partition: Partition, tail: Tail) -> None:
     """The messages of this group, after those of the last chunk while that has room and nobody will
     read it soon: a backlog of many small groups lies in full chunks."""
     records = tail.pending
     if tail.chunks:
         first, last, size = tail.chunks[-1]
-        if size < FULL_BYTES and last > tail.pointed and host.is_behind(partition):
+        if size < FULL_BYTES and last > tail.pointed and _is_behind(host, partition):
             before = tail.between(first, last)
             if len(before) == last - first + 1 and records[0].seq == last + 1:
                 tail.chunks.pop()
