@@ -205,6 +205,18 @@ def _fill(queues: Queues, size: int) -> int:
         return stored
 
 
+def test_what_was_freed_is_told(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, NO_SYNC)
+    queues = Queues(store)
+    queues.store([message(n, 3000) for n in range(300)], [1])
+    before, (used, _) = store.free_bytes(), store.size_bytes()
+    queues.trim(1, 300)
+    assert row_counts(store) == (0, 0, 0)
+    assert before < used / 4
+    assert 900_000 < store.free_bytes() < store.size_bytes()[0]
+    store.close()
+
+
 def test_many_rounds_of_storing_and_settling_need_no_more_space(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path, NO_SYNC)
     queues = Queues(store)

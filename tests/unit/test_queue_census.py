@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from queuelake.broker import slices
+from queuelake.broker.operations import Operations
 from queuelake.broker.queue_census import QueueCensus
 from queuelake.broker.sleepers import Sleepers
 from queuelake.broker.slices import in_slices
@@ -162,6 +163,14 @@ async def test_each_scrape_looks_at_some_sleepers_in_turn(monkeypatch: pytest.Mo
         await sleepers.look()
         known.append(len(sleepers.known))
     assert known == [2, 4, 5]
+
+
+async def test_those_who_ask_at_the_same_time_get_the_same_snapshot() -> None:
+    scraped = Scraped()
+    ask = Operations(scraped.node.broker, [], {}, {}).table()["metrics"]
+    one, two = await asyncio.gather(ask({}), ask({}))  # type: ignore[arg-type]
+    assert one is two
+    assert await ask({}) is not one  # type: ignore[misc]
 
 
 async def test_others_have_their_turn_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
