@@ -21,9 +21,10 @@ def retry(state: QuorumState, command: c.DelayedRetry) -> r.Reply:
     while count < command.count and state.delays.next_ms():
         state.lines.put_return(state.undelay(state.delays.take_next()))
         count += 1
-    for index in sorted(state.delayed)[: max(0, command.count - count)]:
-        state.lines.put_return(state.undelay(index))
-        count += 1
+    if count < command.count:
+        for index in sorted(state.delayed)[: command.count - count]:
+            state.lines.put_return(state.undelay(index))
+            count += 1
     return r.Counted(count)
 
 
