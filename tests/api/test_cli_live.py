@@ -97,6 +97,18 @@ def test_settings_are_a_tree() -> None:
     assert tree == {"a": 1, "b": {"c": "5s"}, "topics": ["x/#"], "archive": True}
 
 
+def test_names_of_queues_are_completed(
+    run: Run, name: str, monkeypatch: pytest.MonkeyPatch, rest: Rest
+) -> None:
+    run("queue", "create", name)
+    monkeypatch.setenv("_QUEUELAKE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"queuelake queue show {name[:-2]}")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    assert run() == f"{name}\n"
+    monkeypatch.setenv("QUEUELAKE_URL", "http://127.0.0.1:1")
+    assert run().strip() == ""
+
+
 # dlq
 
 

@@ -90,6 +90,7 @@ def test_wrong_options_are_told_in_one_line(
         ["retain"],
         ["retain", "--older-than", "long ago"],
         ["compact", "--keep", "forever"],
+        ["reprocess", "--wait", "-1"],
     ],
 )
 def test_wrong_usage_is_exit_code_2(

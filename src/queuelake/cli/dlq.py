@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from queuelake.cli.progress import watched
 from queuelake.cli.rest import AsJson, Rest, Yes, confirm, over_rest, path, queue_names
 from queuelake.cli.showing import payload_text, print_json, print_table
 from queuelake.errors import NotFoundError, RefusedError
@@ -97,7 +98,7 @@ def retry(
         print(f"{message_id} is {done['id']} now")
         return
     choice = _choice(reason, message_key, since, until, everything) | {"limit": limit}
-    _tell("put back", rest.call("POST", path("queues", name, "dlq", "retry"), choice))
+    _tell("put back", _many(rest, name, "retry", choice))
 
 
 @app.command()
@@ -121,7 +122,17 @@ def discard(
         return
     choice = _choice(reason, message_key, since, until, everything) | {"limit": limit}
     confirm(f"Delete up to {limit} dead letters of {name}?", yes)
-    _tell("discarded", rest.call("POST", path("queues", name, "dlq", "discard"), choice))
+    _tell("discarded", _many(rest, name, "discard", choice))
+
+
+def _many(rest: Rest, name: str, what: str, choice: dict[str, Any]) -> dict[str, Any]:
+    def left() -> int:
+        return int(rest.get(path("queues", name, "stats"))["dlq"])
+
+    before = left()
+    with watched(what, min(before, choice["limit"]), lambda: before - left()):
+        done: dict[str, Any] = rest.call("POST", path("queues", name, "dlq", what), choice)
+    return done
 
 
 def _choice(

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from queuelake.cli.progress import watched
 from queuelake.cli.rest import AsJson, Rest, Yes, confirm, over_rest, path, queue_names
 from queuelake.cli.showing import moment, payload_text, print_json, print_table
 from queuelake.errors import RefusedError
@@ -119,7 +120,7 @@ def set_settings(rest: Rest, name: Name, settings: Settings = None) -> None:
 @over_rest
 def delete(rest: Rest, name: Name, yes: Yes = False) -> None:
     """Delete a queue with its messages and groups; its dead letters stay."""
-    depth = rest.get(path("queues", name, "stats"))["depth"]
+    depth = _depth(rest, name)
     confirm(f"Delete {name} with {depth} messages?", yes)
     deleted = rest.call("DELETE", path("queues", name))
     lost = f", {deleted['unarchived']} messages were not archived" if deleted else ""
@@ -130,9 +131,11 @@ def delete(rest: Rest, name: Name, yes: Yes = False) -> None:
 @over_rest
 def purge(rest: Rest, name: Name, yes: Yes = False) -> None:
     """Delete every message of a queue which nobody has in hand."""
-    depth = rest.get(path("queues", name, "stats"))["depth"]
+    depth = _depth(rest, name)
     confirm(f"Delete {depth} messages of {name}?", yes)
-    print(f"purged {rest.call('POST', path('queues', name, 'purge'))['purged']}")
+    with watched("purge", depth, lambda: depth - _depth(rest, name)):
+        purged = rest.call("POST", path("queues", name, "purge"))["purged"]
+    print(f"purged {purged}")
 
 
 @app.command()
@@ -182,6 +185,10 @@ def watch(
         if lines == count:
             return
         time.sleep(interval_s)
+
+
+def _depth(rest: Rest, name: str) -> int:
+    return int(rest.get(path("queues", name, "stats"))["depth"])
 
 
 def _line(stats: dict[str, Any]) -> str:
