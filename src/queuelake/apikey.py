@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, get_args
 
 from queuelake.errors import ConfigError
+from queuelake.files import write_atomically
 
 FILE_NAME = "api-key"
 FURTHER_NAME = "api-keys"
@@ -79,7 +80,8 @@ def read_api_key(data_dir: Path) -> str:
 
 def _create(path: Path) -> None:
     # Written aside and linked, so that nobody ever sees half a key, and the first of two wins.
-    draft = _write_aside(path, f"ql-{secrets.token_hex(4)}:{_new_secret()}\n")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    write_atomically(draft, f"ql-{secrets.token_hex(4)}:{_new_secret()}\n")
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -140,19 +142,7 @@ def remove_key(data_dir: Path, name: str) -> None:
 
 def _write_further(data_dir: Path, keys: list[Key]) -> None:
     text = "".join(f"{key.name}:{key.role}:{key.digest.hex()}\n" for key in keys)
-    path = data_dir / FURTHER_NAME
-    _write_aside(path, text).replace(path)
-
-
-def _write_aside(path: Path, text: str) -> Path:
-    """A file beside `path`, complete and synced, which only we may read."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    return draft
+    write_atomically(data_dir / FURTHER_NAME, text)
 
 
 def _new_secret() -> str:

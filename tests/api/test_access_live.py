@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import stat
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from queuelake.apikey import add_key
 from queuelake.broker.auth.passwords import PasswordFile
 from queuelake.broker.auth.scram import ScramFile
-from tests.api.live import Answer, basic, fetch
+from tests.api.live import Answer, basic, fetch, wait_until
 from tests.api.queue_rest import Rest
 from tests.harness.broker import BrokerProcess
 from tests.harness.wire import Wire
@@ -201,6 +203,24 @@ def test_rules_and_users_outlive_a_restart(api: Api) -> None:
     api.broker.restart()
     assert api.get("/acl").json["version"] == version
     assert [user["name"] for user in api.get("/users").json["users"]] == ["ann"]
+
+
+def test_files_which_were_edited_are_read_on_sighup(api: Api) -> None:
+    api.send("PUT", "/users/ann", {"password": "x"})
+    client = api.log_in("ann", "x")
+    (api.broker.data_dir / "acl.toml").write_text(
+        '[[acl]]\npermission = "allow"\nusername = "ann"\ntopics = ["edited/#"]\n'
+    )
+    os.kill(api.broker.pid, signal.SIGHUP)
+    wait_until(lambda: client.publish("edited/x", b"", qos=1).reason_code < 0x80)
+    kept = api.get("/acl").json
+    (api.broker.data_dir / "acl.toml").write_text("[[acl]]\npermission = 1\n[other]\n")
+    (api.broker.directory / "users.txt").write_text("")
+    (api.broker.directory / "scram").write_text("")
+    os.kill(api.broker.pid, signal.SIGHUP)
+    client.expect_disconnect(NOT_AUTHORIZED)
+    assert api.get("/acl").json == kept  # what is wrong is logged, and changes nothing
+    assert "holds 'other'; allowed: [[acl]]" in api.broker.stderr_tail()
 
 
 # Who may, and who did

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from queuelake.cli import main as cli
+from queuelake.cli import rest as cli_rest
+from queuelake.errors import RefusedError
 from tests.api.queue_rest import Rest
 from tests.harness.broker import ROOT, BrokerProcess
 
@@ -189,6 +191,27 @@ def test_each_mistake_of_a_document_is_a_line(
     assert len(told) == len(mistakes)
 
 
+def test_what_the_broker_refuses_ends_it_and_the_rest_can_be_done_again(
+    apply: Apply, rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = "[queues.first]\n[queues.second]\n[users.u]\npassword = 'x'\n"
+    call = cli_rest.Rest.call
+
+    def failing(self: cli_rest.Rest, method: str, path: str, *rest: Any, **fields: Any) -> Any:
+        if method == "PUT" and path.endswith("second"):
+            raise RefusedError("not today")
+        return call(self, method, path, *rest, **fields)
+
+    monkeypatch.setattr(cli_rest.Rest, "call", failing)
+    told = apply(document, code=1)
+    assert "created queue $queue/first\n" in told
+    assert "error: queue $queue/second: not today; 1 of 3 changes are done\n" in told
+    assert rest.fetch("/api/v1/users/u").status == 404
+    monkeypatch.setattr(cli_rest.Rest, "call", call)
+    assert "1 to create" not in (again := apply(document))
+    assert "2 to create" in again
+
+
 def test_passwords_of_users_who_are_there_are_set_only_when_asked(apply: Apply) -> None:
     apply("[users.u]\npassword = 'first'\n")
     assert apply("[users.u]\npassword = 'second'\n") == "nothing to change\n"
@@ -208,6 +231,10 @@ def test_programs_get_json_and_a_document_from_a_pipe(
     assert cli.run(["apply", "-f", "-", "--dry-run", "--json", *where]) == 2
     told = json.loads(capsys.readouterr().out)
     assert [(one["action"], one["name"]) for one in told["changes"]] == [("create", "$queue/piped")]
+    assert told["done"] == 0
+    Piped.buffer.seek(0)
+    assert cli.run(["apply", "-f", "-", "--json", *where]) == 0
+    assert json.loads(capsys.readouterr().out)["done"] == 1
     assert cli.run(["apply", *where]) == 2
     assert "--file" in capsys.readouterr().err
     assert cli.run(["apply", "-f", "nowhere.toml", *where]) == 1

@@ -62,16 +62,16 @@ def apply(
         for mistake in error.mistakes:
             typer.echo(f"error: {mistake}", err=True)
         raise typer.Exit(1) from None
-    if as_json:
-        print_json({"changes": [change.told() for change in changes], "dry_run": dry_run})
-    else:
+    if not as_json:
         _show(changes)
+    elif dry_run:
+        _show_json(changes, 0, "")
     if dry_run:
         raise typer.Exit(EXIT_DIFFERENT if changes else 0)
     deletions = [change.title() for change in changes if change.action == "delete"]
     if deletions:
         confirm(f"Delete {', '.join(deletions)}?", yes)
-    _perform(changes, quiet=as_json)
+    _perform(changes, as_json)
 
 
 def _show(changes: list[Change]) -> None:
@@ -84,15 +84,29 @@ def _show(changes: list[Change]) -> None:
         print("nothing to change")
 
 
-def _perform(changes: list[Change], *, quiet: bool) -> None:
-    for number, change in enumerate(changes):
+def _show_json(changes: list[Change], done: int, error: str) -> None:
+    told: dict[str, object] = {"changes": [change.told() for change in changes], "done": done}
+    print_json(told | ({"error": error} if error else {}))
+
+
+def _perform(changes: list[Change], as_json: bool) -> None:
+    """One after the other, each with its result; the first which is refused ends it."""
+    refused: RefusedError | None = None
+    done = 0
+    for change in changes:
         try:
             change.perform()
         except QueuelakeError as error:
-            done = f"{number} of {len(changes)} changes are done"
-            raise RefusedError(f"{change.title()}: {error}; {done}") from error
-        if not quiet:
+            said = f"{done} of {len(changes)} changes are done"
+            refused = RefusedError(f"{change.title()}: {error}; {said}")
+            break
+        done += 1
+        if not as_json:
             print(f"{DONE[change.action]} {change.title()}")
+    if as_json:
+        _show_json(changes, done, str(refused) if refused is not None else "")
+    if refused is not None:
+        raise refused
 
 
 def _export(rest: Rest, as_json: bool) -> None:
