@@ -160,3 +160,19 @@ def test_too_few_open_files_is_a_warning(
     code, found = diagnose(capsys, "--data-dir", str(tmp_path), *many)
     assert code == 0
     assert find(found, "open files")["status"] == "warn"
+
+
+def test_rules_kept_by_the_broker_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "acl.toml"
+    path.write_text('[[acl]]\npermission = "allow"\ntopics = ["a/#"]\n')
+    code, found = diagnose(capsys, "--data-dir", str(tmp_path))
+    assert code == 0
+    assert any(check["message"] == f"{path}: 1 rules" for check in found)
+    path.write_text('[[acl]]\npermission = "perhaps"\ntopics = ["a/#/b"]\n')
+    code, found = diagnose(capsys, "--data-dir", str(tmp_path))
+    assert code == 1
+    failures = [check["message"] for check in found if check["status"] == "fail"]
+    assert len(failures) == 2
+    assert all(str(path) in message for message in failures)

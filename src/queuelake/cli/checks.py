@@ -278,6 +278,7 @@ def _access(settings: Settings) -> Iterator[Check]:
             yield Check("access", "warn", "everybody who reaches a port may do everything", mend)
         else:
             yield Check("access", "ok", "no users: anonymous clients of this machine only")
+    yield from _rules(settings)
     readers = ((auth.password_file, PasswordFile), (auth.scram_file, ScramFile))
     for path, read in readers:
         if not path:
@@ -289,6 +290,22 @@ def _access(settings: Settings) -> Iterator[Check]:
                 yield Check("access", "fail", mistake, "write the line again: queuelake users")
         else:
             yield Check("access", "ok", f"{path}: {users} users")
+
+
+def _rules(settings: Settings) -> Iterator[Check]:
+    """Those which the broker keeps; those of the configuration were checked when it was read."""
+    from queuelake.broker.auth.rulefile import FILE_NAME, RuleFile
+    from queuelake.errors import ConfigError
+
+    data_dir = Path(settings.data_dir).expanduser()
+    try:
+        rules = RuleFile(data_dir).read()
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            yield Check("access", "fail", mistake, "the broker does not start: mend the file")
+    else:
+        if rules:
+            yield Check("access", "ok", f"{data_dir / FILE_NAME}: {len(rules)} rules")
 
 
 def _certificate(path: str) -> Check:
