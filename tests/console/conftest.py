@@ -8,7 +8,6 @@ failed, a request to another host.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -44,10 +43,3 @@ def console(browsing: Browsing, console_broker: BrokerProcess) -> Iterator[Conso
     opened = Console(browsing, console_broker)
     yield opened
     opened.close()
-
-
-@pytest.fixture
-def no_extra(tmp_path: Path) -> Path:
-    """A folder for PYTHONPATH in which NiceGUI cannot be found."""
-    (tmp_path / "nicegui.py").write_text("raise ImportError")
-    return tmp_path

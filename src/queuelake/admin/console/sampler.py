@@ -76,6 +76,11 @@ class Sampler:
     def watchers(self) -> int:
         return len(self._watchers)
 
+    async def idle(self) -> None:
+        """Until nobody is asked for any more."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
     async def close(self) -> None:
         self._watchers.clear()
         if self._task is not None:
@@ -85,12 +90,13 @@ class Sampler:
     async def _run(self) -> None:
         try:
             while self._watchers:
-                await self._sample()
+                await self.sample()
                 await asyncio.sleep(INTERVAL_S)
         finally:
             self._task = None
 
-    async def _sample(self) -> None:
+    async def sample(self) -> None:
+        """Ask once."""
         try:
             metrics = await self._services.metrics()
             self.readiness = await self._services.readiness()

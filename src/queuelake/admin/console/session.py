@@ -3,7 +3,7 @@
 The cookie says who, since when, and the proof that their key is still the one they showed. It is
 signed with a secret in the data directory, so that a restart logs nobody out. Each look at a
 session asks the key file again: a key which was removed or changed ends its sessions at once, and
-a new role is in force at once.
+a new role is in force at once. About a user the broker is asked again, with what they do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hmac
 import os
 import secrets
 import time
+from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ import msgspec
 from queuelake.admin.services import Services
 from queuelake.apikey import Caller, Role
 from queuelake.config_types import parse_duration
-from queuelake.errors import NotAuthorizedError
+from queuelake.errors import AnswerError, NotAuthorizedError
 from queuelake.settings import Console
 
 COOKIE = "queuelake-console"
@@ -31,6 +32,8 @@ SECRET_BYTES = 32
 AGE_S_MAX = 12 * 3600  # whatever somebody does: a stolen cookie is not for ever
 RENEW_AFTER_S = 60
 ENDED_MAX = 10_000
+USER_PREFIX = "user:"
+USER_AGE_S_MAX = 2.0
 
 
 class SessionEndedError(NotAuthorizedError):
@@ -61,6 +64,9 @@ class Sessions:
         # Actions come over a WebSocket, which cannot renew the cookie: they are remembered here.
         self._used_at: dict[str, float] = {}
         self._ended: dict[str, float] = {}
+        # Of users, as the broker told it last, and when it did.
+        self._roles: dict[str, Role] = {}
+        self._asked_at: dict[str, float] = {}
 
     async def open(self, name: str, secret: str, address: str) -> Session | None:
         """Log in with a key, or as a user; None: that opens nothing.
@@ -111,17 +117,41 @@ class Sessions:
         if now - session.opened_at > AGE_S_MAX:
             return None
         if session.role is not None:
-            return Caller(session.name, session.role)
+            return Caller(session.name, self._roles.get(session.id, session.role))
         key = self._services.gate.keys.find(session.name)
         if key is None or not hmac.compare_digest(self._proof(session.name), session.proof):
             return None
         return Caller(key.name, key.role)
+
+    async def ask_about_user(self, session: Session) -> None:
+        """The broker knows the users: one who is gone has no session, another role is in force.
+
+        Raises:
+            QueuelakeError: the broker does not answer.
+        """
+        age_s = time.time() - self._asked_at.get(session.id, 0.0)
+        if session.role is None or age_s < USER_AGE_S_MAX:
+            return
+        try:
+            user = await self._services.user(session.name.removeprefix(USER_PREFIX))
+        except AnswerError as exc:
+            if exc.http_status != HTTPStatus.NOT_FOUND:
+                raise
+            self.end(session)
+            return
+        if user.role == "none":
+            self.end(session)
+        else:
+            self._roles[session.id] = user.role
+            self._asked_at[session.id] = time.time()
 
     def used(self, session: Session) -> None:
         """Somebody did something: the idle time begins again."""
         now = time.time()
         if len(self._used_at) >= ENDED_MAX:
             self._used_at = {k: at for k, at in self._used_at.items() if now - at < self._idle_s}
+            self._roles = {k: role for k, role in self._roles.items() if k in self._used_at}
+            self._asked_at = {k: at for k, at in self._asked_at.items() if k in self._used_at}
         self._used_at[session.id] = now
 
     def end(self, session: Session) -> None:

@@ -82,6 +82,7 @@ class Visit:
         **kwargs: P.kwargs,
     ) -> T:
         """The same for what a page repeats by itself: it keeps no session alive."""
+        await self._sessions.ask_about_user(self._session)
         caller, needed = self.caller, role_for(service.__name__)
         if not caller.may(needed):
             words = f"{caller.name!r} has the role {caller.role}; this needs {needed}"
