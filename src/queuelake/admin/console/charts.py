@@ -13,7 +13,7 @@ Unit = Literal["count", "rate", "bytes", "ms"]
 
 BLUE, GREEN, AMBER, VIOLET = "#1c8ba3", "#3fa85a", "#e08a1e", "#7c6fd6"
 SOFT = "#8696a1"
-WINDOW_MS = 180_000
+WINDOW_MS_MIN, WINDOW_MS_MAX = 30_000, 300_000
 
 _SHORT = "v => v >= 1e6 ? +(v/1e6).toFixed(1) + ' M' : v >= 1e4 ? +(v/1e3).toFixed(1) + ' k' : "
 _FORMATS: dict[Unit, str] = {
@@ -44,8 +44,15 @@ class Chart:
             {"data": [[at, value] for at, value in zip(times_ms, line, strict=True)]}
             for line in values
         ]
-        window = {"min": times_ms[-1] - WINDOW_MS, "max": times_ms[-1]} if times_ms else {}
-        self._chart.run_chart_method("setOption", {"series": series, "xAxis": window})
+        self._chart.run_chart_method("setOption", {"series": series, "xAxis": _window(times_ms)})
+
+
+def _window(times_ms: Sequence[int]) -> dict[str, int]:
+    """The last minutes; as long as there are few, as many as there are."""
+    if not times_ms:
+        return {}
+    width_ms = min(WINDOW_MS_MAX, max(WINDOW_MS_MIN, times_ms[-1] - times_ms[0]))
+    return {"min": times_ms[-1] - width_ms, "max": times_ms[-1]}
 
 
 def _options(lines: Sequence[Line], unit: Unit) -> dict[str, Any]:

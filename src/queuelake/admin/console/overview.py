@@ -5,8 +5,9 @@ from __future__ import annotations
 from nicegui import ui
 
 from queuelake.admin.console import human, widgets
+from queuelake.admin.console.alarms import Alarm, alarms
 from queuelake.admin.console.charts import AMBER, BLUE, GREEN, VIOLET, Chart, Line
-from queuelake.admin.console.shell import page
+from queuelake.admin.console.shell import link_to, page
 from queuelake.admin.console.visit import Visit
 from queuelake.admin.services import Services
 
@@ -16,12 +17,14 @@ REFRESH_S = 1.0
 @page("/", "Overview", icon="space_dashboard")
 async def overview(visit: Visit) -> None:
     widgets.title("Overview")
+    alarms_shown = Alarms()
     with ui.element("div").classes("ql-tiles"):
         figures = Figures()
     with ui.element("div").classes("ql-grid"):
         charts = Charts()
 
     def refresh() -> None:
+        alarms_shown.show(visit)
         figures.show(visit)
         charts.show(visit)
 
@@ -35,6 +38,34 @@ async def overview(visit: Visit) -> None:
                 *((f"Listener {name}", url) for name, url in status.addresses.items()),
             ]
         )
+
+
+class Alarms:
+    """What to look at; one quiet line while there is nothing."""
+
+    def __init__(self) -> None:
+        self._shown: list[Alarm] | None = None
+        self._place = ui.column().classes("ql-alarms").props('role="status"')
+
+    def show(self, visit: Visit) -> None:
+        found = alarms(visit.sampler)
+        if found == self._shown or visit.sampler.metrics is None:
+            return
+        self._shown = found
+        self._place.clear()
+        with self._place:
+            if not found:
+                with ui.row().classes("ql-alarm ql-alarm-good"):
+                    ui.icon("check_circle")
+                    ui.label("All is well")
+            for one in found:
+                with ui.row().classes("ql-alarm" + (" ql-alarm-bad" if one.is_bad else "")):
+                    ui.icon("error" if one.is_bad else "report")
+                    if one.queue:
+                        tab = "state" if one.is_bad else "letters"
+                        ui.link(one.text, link_to("/queue", name=one.queue, tab=tab))
+                    else:
+                        ui.label(one.text)
 
 
 class Figures:

@@ -33,7 +33,7 @@ async def queue(visit: Visit, name: str = "", tab: str = "state") -> None:
     with widgets.title(info.name, _described(info)):
         _actions(visit, bare, info)
     with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
-        ui.tab("state", "State", icon="monitoring")
+        ui.tab("state", "State", icon="insights")
         ui.tab("messages", "Messages", icon="mail")
         dead = ui.tab("letters", "Dead letters", icon="report")
         ui.tab("settings", "Settings", icon="tune")
@@ -62,7 +62,7 @@ async def queue(visit: Visit, name: str = "", tab: str = "state") -> None:
 
 def _badge(tab: ui.tab) -> ui.badge:
     with tab:
-        made = ui.badge("").props("color=negative floating")
+        made = ui.badge("").props("color=negative rounded")
     made.set_visibility(False)
     return made
 
@@ -208,7 +208,7 @@ _CONSUMER_COLUMNS = [
     Column("heartbeat", "Last heard of", exact="heartbeat_exact", minor=True),
 ]
 _PARTITION_COLUMNS = [
-    Column("partition", "Partition", number=True, sortable=True),
+    Column("partition", "Partition", sortable=True),
     Column("depth", "Waiting", number=True, sortable=True),
     Column("first", "First offset", number=True, minor=True),
     Column("next", "Next offset", number=True, minor=True),

@@ -27,10 +27,16 @@ FIRST = (
 )
 MQ_FIRST = ("key_expression", "data_retention_period", "dispatch_strategy")
 KINDS = {
-    "queue": "Durable queue: each message is worked on once, with retries and dead letters",
-    "stream": "Stream: messages stay, every group reads them all",
-    "message queue": "Message queue: filled from a topic filter, shared by its subscribers",
-    "last value": "Last-value queue: the same, and only the last message of each key stays",
+    "queue": "Durable queue",
+    "stream": "Stream",
+    "message queue": "Message queue",
+    "last value": "Last-value queue",
+}
+KIND_NOTES = {
+    "queue": "Each message is worked on once by each group, with retries and dead letters.",
+    "stream": "Messages stay for as long as you say; every group reads them all, from anywhere.",
+    "message queue": "Filled from ordinary topics which match a filter, shared by its subscribers.",
+    "last value": "The same, and only the last message of each key is kept.",
 }
 
 
@@ -41,6 +47,7 @@ async def create(visit: Visit) -> None:
     with widgets.form("New queue") as dialog:
         kind = ui.select(KINDS, value="queue", label="Kind").classes("w-full")
         kind.props("outlined dense options-dense")
+        note = ui.label(KIND_NOTES["queue"]).classes("ql-note")
         name = ui.input("Name", placeholder="tasks/image").classes("w-full")
         name.props("outlined dense autofocus")
         topic = ui.input("Topic filter", placeholder="sensors/+/alarm").classes("w-full")
@@ -49,6 +56,7 @@ async def create(visit: Visit) -> None:
         shown: dict[str, SettingsForm] = {}
 
         def show_settings() -> None:
+            note.set_text(KIND_NOTES[kind.value])
             place.clear()
             with place:
                 shown["form"] = _settings_form(kind.value, defaults)

@@ -15,6 +15,7 @@ from queuelake.admin.console.widgets import Column
 from queuelake.admin.services import Services
 
 REFRESH_S = 2.0
+PAGE_ROWS_MIN = 10  # the smallest page one can choose
 COLUMNS = [
     Column("name", "Queue", sortable=True, link="link"),
     Column("kind", "Kind", sortable=True, minor=True),
@@ -24,7 +25,7 @@ COLUMNS = [
     Column("out_per_s", "Out", number=True, sortable=True, minor=True),
     Column("oldest_s", "Oldest", number=True, sortable=True, minor=True, exact="oldest_exact"),
     Column("consumers", "Consumers", number=True, sortable=True, minor=True),
-    Column("dead", "Dead letters", number=True, sortable=True),
+    Column("dead", "Dead", number=True, sortable=True),
 ]
 
 
@@ -33,7 +34,7 @@ async def queues(visit: Visit, search: str = "") -> None:
     with widgets.title("Queues"):
         if visit.may(Services.configure_queue):
             ui.button("New queue", icon="add", on_click=lambda: queue_forms.create(visit))
-    _devices(visit)
+    _sums(visit)
     listing = Listing(visit, search)
     await listing.refresh()
     ui.timer(REFRESH_S, listing.refresh)
@@ -76,6 +77,7 @@ class Listing:
         start = (int(wanted["page"]) - 1) * per_page
         self._table.props["pagination"] = dict(wanted)
         self._table.rows = [_shown(row) for row in found[start : start + per_page]]
+        self._table.props["hide-pagination"] = len(found) <= PAGE_ROWS_MIN
         self._table.set_visibility(bool(found))
         self._say_empty(bool(found), any(not row.is_background for row in rows))
 
@@ -109,6 +111,7 @@ class Listing:
 
     def _say_empty(self, any_found: bool, any_there: bool) -> None:
         self._empty.clear()
+        self._empty.set_visibility(not any_found)
         if any_found:
             return
         with self._empty:
@@ -142,17 +145,25 @@ def _shown(row: Row) -> dict[str, Any]:
     }
 
 
-def _devices(visit: Visit) -> None:
-    """Mailboxes and fan-out have a queue for each device: here are their sums."""
+def _sums(visit: Visit) -> None:
+    """All queues together. Mailboxes and fan-out have a queue for each device: only their sums."""
     with ui.element("div").classes("ql-tiles"):
-        mailboxes = widgets.Tile("Device mailboxes")
-        fanout = widgets.Tile("Fan-out, waiting")
+        queues = widgets.Tile("Durable queues")
+        message_queues = widgets.Tile("Message queues")
+        mailboxes = widgets.Tile("Device mailboxes", link="/mailboxes")
+        fanout = widgets.Tile("Fan-out, waiting", link="/fanout")
 
     def show() -> None:
         metrics = visit.sampler.metrics
         if metrics is None:
             return
-        ecq, sdv = metrics.ecq, metrics.sdv
+        mq, ecq, sdv = metrics.mq, metrics.ecq, metrics.sdv
+        waiting = sum(one.depth for one in metrics.queue_metrics)
+        note = f"{human.count(waiting)} messages wait"
+        queues.set(human.count(metrics.queues), f"{metrics.queues:,}", note)
+        waiting = sum(one.messages for one in mq.named.values())
+        note = f"{human.count(waiting)} messages wait"
+        message_queues.set(human.count(mq.queues), f"{mq.queues:,}", note)
         mailboxes.set(human.count(ecq.queues), f"{ecq.queues:,}", f"{ecq.attached:,} read now")
         note = f"{sdv.inflight:,} in flight"
         fanout.set(human.count(sdv.pending), f"{sdv.pending:,} rows", note)

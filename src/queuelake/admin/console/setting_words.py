@@ -14,8 +14,13 @@ GROUPS: Final = {
     "compaction": "Compaction of a stream",
     "schema": "Payload schema, for the lake",
 }
+LABELS: Final = {
+    "dlq_config.enabled": "keep dead letters",
+    "compaction.enabled": "keep the last message of each key only",
+    "archive": "archive in the lake",
+}
 HINTS: Final = {
-    "partitions": "work is shared by partition; may grow, never shrink",
+    "partitions": "may grow, never shrink",
     "ordering": "what keeps its order",
     "overflow": "when the queue is full",
     "dedupe_window": "a message id is stored once within it, such as 2m",
@@ -23,7 +28,7 @@ HINTS: Final = {
     "key_inflight": "of one key at a time; 0: no limit",
     "expire_to_dlq": "messages too old become dead letters",
     "group_expiry": "a group nobody uses is forgotten, such as 7d",
-    "topics": "ordinary topic filters it is filled from, with commas between",
+    "topics": "filled from these filters too, with commas",
     "sublevels": "topics below its name belong to it",
     "archive": "messages are kept until the lake has them",
     "events": "steps in the lives of messages which are recorded",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 from nicegui import ui
 
-from queuelake.admin.console.setting_words import GROUPS, HINTS
+from queuelake.admin.console.setting_words import GROUPS, HINTS, LABELS
 
 MAIN, OTHER = "", "other"
 
@@ -102,7 +102,7 @@ def _group_of(field: Field, first: tuple[str, ...]) -> str:
 
 def _input(field: Field, value: Any) -> Any:
     name = ".".join(field.path)
-    label = field.path[-1].replace("_", " ")
+    label = LABELS.get(name, field.path[-1].replace("_", " "))
     hint = HINTS.get(name, "")
     made: Any
     if field.kind == "flag":

@@ -89,11 +89,14 @@ def menu_item(text: str, on_click: Callable[[], object]) -> ui.menu_item:
 
 
 class Tile:
-    """One figure with its name; the exact value is its tooltip."""
+    """One figure with its name; the exact value is its tooltip. With `link` its name is one."""
 
-    def __init__(self, name: str, value: str = human.NONE, exact: str = "") -> None:
+    def __init__(
+        self, name: str, value: str = human.NONE, exact: str = "", *, link: str = ""
+    ) -> None:
         with ui.column().classes("ql-tile"):
-            ui.label(name).classes("ql-tile-name")
+            made = ui.link(name, link) if link else ui.label(name)
+            made.classes("ql-tile-name")
             self._value = ui.label(value).classes("ql-tile-value")
             self._note = ui.label("").classes("ql-note")
         self.set(value, exact)
@@ -272,7 +275,7 @@ def payload_view(data: bytes, whole_bytes: int | None = None) -> None:
         note += f", the first {human.size(len(data))} of it are shown"
     with ui.row().classes("ql-payload-head"):
         choice = ui.toggle({"text": "Text", "json": "JSON", "hex": "Hex"}, value=best)
-        choice.props('dense no-caps unelevated toggle-color=primary aria-label="Shown as"')
+        choice.props('no-caps unelevated size=sm toggle-color=primary aria-label="Shown as"')
         ui.label(note).classes("ql-note")
     shown = ui.label(human.payload(data, best)).classes("ql-payload").props("tabindex=0")
     choice.on_value_change(lambda: shown.set_text(human.payload(data, choice.value)))
