@@ -46,6 +46,8 @@ def main() -> None:
     with (VENV / "install.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two scripts started at once: one installs, one waits
         install_dependencies(extras)
+        if options.test:
+            install_browser()
         if not options.deps_only:
             install_product()
 
@@ -92,6 +94,19 @@ def install_dependencies(extras: set[str]) -> None:
     )
     pip("install", "-c", ROOT / "constraints.txt", *wanted)
     stamp.write_text(json.dumps({"inputs": inputs, "extras": sorted(extras)}))
+
+
+def install_browser() -> None:
+    """The console is tested in Debian's Chromium; without it those tests are skipped."""
+    if shutil.which("chromium") or not shutil.which("apt-get") or os.geteuid() != 0:
+        return
+    print("installing chromium", flush=True)
+    quiet = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    for step in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
+        command = ["apt-get", "-qq", *step]
+        if subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL, check=False).returncode:
+            print("warning: no chromium; tests of the console are skipped", file=sys.stderr)
+            return
 
 
 def install_product() -> None:

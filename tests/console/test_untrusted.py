@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import uuid
+from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
 from tests.api.queue_rest import Rest
-from tests.console.browser import Console
+from tests.console.browser import Browsing, Console
 from tests.harness.broker import BrokerProcess
 from tests.queues.client import SUCCESS, QueueClient
 
@@ -81,3 +83,23 @@ def test_a_broker_which_does_not_answer_is_said_and_comes_back(
     expect(banner).to_be_hidden()
     page.get_by_role("link", name="Queues").click()
     page.get_by_role("heading", name="Queues").wait_for()
+
+
+def test_an_open_page_survives_a_restart(browsing: Browsing, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = BrokerProcess(tmp_path, {"http.port": port}).start()
+    console = Console(browsing, process)
+    console.forgiven = ("ERR_CONNECTION_REFUSED", "WebSocket", "ERR_EMPTY", "ERR_CONNECTION_RESET")
+    try:
+        page = console("viewer", "/queues")
+        page.get_by_role("heading", name="Queues").wait_for()
+        process.stop()
+        expect(page.get_by_text("Connection lost")).to_be_visible()
+        process.start()
+        expect(page.get_by_text("Connection lost")).to_be_hidden(timeout=60_000)
+        page.get_by_role("link", name="Overview").click()
+        page.get_by_role("heading", name="Overview").wait_for()
+    finally:
+        console.close()
+        process.close()
