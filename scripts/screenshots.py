@@ -1,6 +1,7 @@
 """Pictures of the console for the documentation: `scripts/screenshots [NAME ...]`.
 
-Each page is taken wide and light, and on a phone in the dark. `BEFORE` says what is clicked first.
+Each page is taken wide and light, and on a phone in the dark; some wide and dark, too. `BEFORE`
+says what is clicked first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.api.queue_rest import Rest
 from tests.console.browser import Console, launched
 from tests.console.fleet import Fleet
+from tests.console.shop import Shop
 from tests.harness.broker import BrokerProcess
 
 if TYPE_CHECKING:
@@ -24,10 +26,18 @@ SETTLED_MS = 1_500  # until what moves has come to rest
 SHAPES: dict[str, dict[str, Any]] = {
     "": {"viewport": {"width": 1280, "height": 800}},
     "-phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+    "-dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
 }
+WIDE_AND_DARK = ("overview", "queue")
+PATIENCE_MS = {"overview": 45_000, "queue": 20_000}  # charts have something to tell then
 PAGES = {
     "overview": "/",
     "queues": "/queues",
+    "new-queue": "/queues",
+    "queue": "/queue?name=orders/new",
+    "queue-messages": "/queue?name=images/resize&tab=messages",
+    "queue-letters": "/queue?name=orders/new&tab=letters",
+    "message-queue": "/message-queue?name=door-alarms",
     "clients": "/clients?search=truck",
     "client": "/client?id=truck-leipzig-001",
     "subscriptions": "/subscriptions?topic=fleet/truck-ulm-002/command",
@@ -52,11 +62,13 @@ def main(wanted: list[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         broker = BrokerProcess(Path(directory) / "broker", {"mqtt.receive_max": 256})
         broker.start()
-        fleet = Fleet(broker)
+        fleet, shop = Fleet(broker), Shop(broker, Rest(broker))
         try:
             fill(fleet, Rest(broker))
+            shop.open()
             take(broker, fleet, wanted or list(PAGES))
         finally:
+            shop.close()
             fleet.close()
             broker.stop()
 
@@ -72,14 +84,17 @@ def fill(fleet: Fleet, rest: Rest) -> None:
 def take(broker: BrokerProcess, fleet: Fleet, wanted: list[str]) -> None:
     with launched() as browser:
         console = Console(browser, broker)
+        take_login(console)
         for suffix, shape in SHAPES.items():
             page = console("admin", **shape)
             for name in wanted:
+                if suffix == "-dark" and name not in WIDE_AND_DARK:
+                    continue
                 if name == "pipeline":
                     fleet.add_jobs()  # one which is silent for a minute counts as lost
                 page.goto(console.url + PAGES[name])
                 page.wait_for_selector(".ql-content > *")
-                page.wait_for_timeout(SETTLED_MS)
+                page.wait_for_timeout(PATIENCE_MS.get(name, SETTLED_MS))
                 if name in BEFORE:
                     BEFORE[name](page)
                     page.wait_for_timeout(SETTLED_MS)
@@ -87,6 +102,21 @@ def take(broker: BrokerProcess, fleet: Fleet, wanted: list[str]) -> None:
                 page.screenshot(path=path)
                 print(path)
         console.close()
+
+
+def take_login(console: Console) -> None:
+    page = console.blank(**SHAPES[""])
+    page.goto(f"{console.url}/login")
+    page.screenshot(path=FOLDER / "login.png")
+
+
+def _make_queue(page: Page) -> None:
+    page.get_by_role("button", name="New queue").click()
+    page.get_by_label("Name", exact=True).fill("orders/priority")
+
+
+def _open_cell(page: Page) -> None:
+    page.locator("tbody button").first.click()
 
 
 def _open_configuration(page: Page) -> None:
@@ -118,6 +148,8 @@ def _back_up(page: Page) -> None:
 
 
 BEFORE: dict[str, Callable[[Page], None]] = {
+    "new-queue": _make_queue,
+    "queue-letters": _open_cell,
     "audit": _open_configuration,
     "retained": _open_first,
     "try": _send_command,

@@ -6,7 +6,7 @@ import json
 import random
 import threading
 
-from tests.api.queue_rest import Rest, reject_one
+from tests.api.queue_rest import Rest
 from tests.harness.broker import BrokerProcess
 from tests.harness.packets import WireError
 from tests.queues.client import QueueClient
@@ -53,8 +53,7 @@ class Shop:
             for _ in range(count):
                 seller.publish(name, self._order())
         for reason in ("address unknown", "address unknown", "card expired", "no such item"):
-            reject_one(self._connector, "orders/new", self._order(), **{"shop-country": "DE"})
-            del reason
+            self._give_up("orders/new", reason)
         seller.disconnect()
         for name, (group, clients) in CONSUMERS.items():
             for client_id in clients:
@@ -76,8 +75,12 @@ class Shop:
         client.wire.connect(client_id)
         return client
 
-    def _connector(self) -> QueueClient:
-        return self._connect(f"checker-{self._dice.randrange(10**6)}")
+    def _give_up(self, name: str, reason: str) -> None:
+        picker = self._connect("picker-0")
+        picker.subscribe(name, group="warehouse")
+        picker.publish(name, self._order(), user={"shop-country": "DE"})
+        picker.reject(picker.receive(), reason=reason)
+        picker.disconnect()
 
     def _order(self) -> str:
         number = self._dice.randrange(100_000)
