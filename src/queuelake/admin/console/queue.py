@@ -70,7 +70,9 @@ def _badge(tab: ui.tab) -> ui.badge:
 def _described(info: QueueInfo) -> str:
     kind = "stream" if info.settings.type == "stream" else "durable queue"
     made = f", made {human.ago(info.created_at_ms)}" if info.created_at_ms else ""
-    return f"{kind}, {info.settings.partitions} partitions, order by {info.settings.ordering}{made}"
+    ordered = {"none": "no order", "partition": "ordered by key", "strict": "strictly ordered"}
+    order = ordered[info.settings.ordering]
+    return f"{kind}, {info.settings.partitions} partitions, {order}{made}"
 
 
 def _actions(visit: Visit, name: str, info: QueueInfo) -> None:
