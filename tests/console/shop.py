@@ -84,8 +84,9 @@ class Shop:
 
     def _order(self) -> str:
         number = self._dice.randrange(100_000)
-        items = [{"sku": self._dice.choice(SKUS), "count": self._dice.randint(1, 4)}]
-        order = {"order": f"A-{number:05}", "items": items, "total_eur": 12.5 * items[0]["count"]}
+        count = self._dice.randint(1, 4)
+        items = [{"sku": self._dice.choice(SKUS), "count": count}]
+        order = {"order": f"A-{number:05}", "items": items, "total_eur": 12.5 * count}
         return json.dumps(order)
 
     def _sell(self, client_id: str) -> None:
