@@ -5,55 +5,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
 from queuelake.pipeline.connection import endpoint_from
-from queuelake.pipeline.failures import one_line
 from queuelake.pipeline.sink import QueueWriter, TaskFile, WriteOptions
 from tests.pipeline.broker_in_memory import TOKEN
+from tests.pipeline.queue_frames import Queue, names, numbers
 from tests.pipeline.staging_in_memory import StagingBroker
 from tests.queues.client import QueueClient
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
-
-WAIT_S = 300
-
-
-class Queue:
-    """A queue as Spark sees it."""
-
-    def __init__(self, spark: SparkSession, options: dict[str, str], name: str) -> None:
-        self.spark = spark
-        self._options = options | {"queue": f"$queue/{name}"}
-
-    def append(self, frame: DataFrame, **options: str) -> None:
-        writer = frame.write.format("queuelake").mode("append")
-        writer.options(**(self._options | options)).save()
-
-    def refused(self, frame: DataFrame, **options: str) -> str:
-        with pytest.raises(Exception) as caught:
-            self.append(frame, **options)
-        return one_line(caught.value)
-
-    def rows(self) -> list[Any]:
-        frame = self.spark.read.format("queuelake").options(**self._options).load()
-        return frame.orderBy("partition", "seqno").collect()
-
-    def payloads(self) -> list[str]:
-        return sorted(bytes(row.payload).decode() for row in self.rows())
-
-    def stream(self, frame: DataFrame, checkpoint: Path, **options: str) -> StreamingQuery:
-        writer = frame.writeStream.format("queuelake").options(**(self._options | options))
-        writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-        query = writer.start()
-        assert query.awaitTermination(WAIT_S)
-        return query
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -62,15 +28,6 @@ def queue(
 ) -> Queue:
     assert producer.configure(queue_name, partitions=2) == 0
     return Queue(spark, connect_options, queue_name)
-
-
-def numbers(spark: SparkSession, first: int, end: int, tasks: int = 2) -> DataFrame:
-    frame = spark.range(first, end, numPartitions=tasks)
-    return frame.selectExpr("concat('m', lpad(id, 4, '0')) as payload")
-
-
-def names(first: int, end: int) -> list[str]:
-    return [f"m{number:04}" for number in range(first, end)]
 
 
 @pytest.mark.rule("P6")
@@ -149,7 +106,7 @@ def test_acceptance_6_a_failed_write_leaves_nothing_and_its_repetition_is_whole(
 ) -> None:
     job = str(uuid.uuid4())
     frame = numbers(queue.spark, 0, 100)
-    broken = frame.where("payload < 'm0090'").mapInArrow(fails, frame.schema)
+    broken = frame.where("payload < 'm000090'").mapInArrow(fails, frame.schema)
     assert "every attempt" in queue.refused(broken, jobId=job)
     assert queue.payloads() == []
     queue.append(frame, jobId=job)
