@@ -38,6 +38,10 @@ CALL: Final = "call"  # Call -> whatever the control operation answers
 # Control operations to be called; `batch` {job, batch} -> Committed or null: what is known of it.
 CALLS: Final = frozenset({"batch", "sdv_cancel", "sdv_request", "status"})
 JOB_CHARACTERS_MAX: Final = 200
+# How the id of a job begins which nobody gave it: such a batch is committed by the write which
+# staged it, or never, and is known for as long as a stage is kept.
+UNNAMED_JOB: Final = "unnamed:"
+STAGE_KEPT_S: Final = 24 * 3600
 
 Kind = Literal["durable", "message", "last_value", "ecq", "fanout"]
 

@@ -21,7 +21,7 @@ from queuelake.broker.queues import extending
 from queuelake.control_pipeline import CommitStage
 from queuelake.errors import RefusedError, StorageError
 from queuelake.export.preparing import prepare
-from queuelake.flight import Committed
+from queuelake.flight import UNNAMED_JOB, Committed
 from queuelake.settings import Queues, Settings
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
@@ -177,6 +177,24 @@ def test_a_purge_takes_delayed_rows_along_which_were_not_moved_yet(tmp_path: Pat
     run(tmp_path, test)
 
 
+def test_a_purge_takes_delayed_rows_along_whose_commit_is_under_way(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        node.store.gate.clear()
+        table = messages(*[f"{n}" for n in range(3_000)], delay_ms=3_600_000)
+        commit = asyncio.ensure_future(node.commit(node.prepare(0, table)))
+        await node.until(node.store.reached.is_set)
+        host = node.broker.queues.get("a")
+        assert host.purge(node.broker.clock.now_ms()) == 3_000
+        node.store.gate.set()
+        assert (await commit).rows == 3_000
+        await node.until(lambda: node.staged() == 0)
+        assert not node.store.tables[api.DELAYED]
+        assert r.all_delays(node.store.view()) == {}
+        assert host.machine.delayed == 0
+
+    run(tmp_path, test)
+
+
 def test_stages_nobody_points_to_are_deleted_at_the_start(tmp_path: Path) -> None:
     async def nothing(node: Node) -> None:
         await node.until(lambda: node.staged() == 0)
@@ -199,6 +217,24 @@ def test_old_batches_of_a_job_are_forgotten(tmp_path: Path) -> None:
         assert node.broker.staging.batch({"job": "job", "batch": 2_000}) is not None
         assert node.broker.staging.batch({"job": "job", "batch": 1_000}) is not None
         assert node.broker.staging.batch({"job": "job", "batch": 0}) is None
+
+    run(tmp_path, test)
+
+
+def test_batches_of_writes_without_a_job_id_are_forgotten_after_a_day(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        now_ms = node.broker.clock.now_ms()
+        day_ms = 24 * 3_600_000
+        jobs = [f"{UNNAMED_JOB}{number}" for number in range(500)]
+        ages = dict.fromkeys(jobs, 2 * day_ms) | {f"{UNNAMED_JOB}young": 0, "named": 900 * day_ms}
+        for job, age_ms in ages.items():
+            record = r.BatchRecord(job, 0, 1, now_ms - age_ms)
+            node.store.tables[api.BATCHES][r.batch_key(job, 0)] = r.encode(record)
+        node.broker.staging._commits = 99
+        await node.commit(node.prepare(0, messages("a")))
+        await node.until(lambda: len(node.store.tables[api.BATCHES]) <= 3)
+        for job in (f"{UNNAMED_JOB}young", "named", "job"):
+            assert node.broker.staging.batch({"job": job, "batch": 0}) is not None
 
     run(tmp_path, test)
 

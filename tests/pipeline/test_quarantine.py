@@ -51,6 +51,7 @@ def test_p11_json_becomes_a_struct_or_a_reason(lake: LakeUnderTest, broker: Brok
         b"\xff",
         b"null",
         b'{"a": 1} more',
+        b'{"a": 1}{"a": 2}',
     ):
         broker.put(QUEUE, payload)
     broker.put(QUEUE, b"", properties=[("tombstone", "true")])
@@ -69,6 +70,7 @@ def test_p11_json_becomes_a_struct_or_a_reason(lake: LakeUnderTest, broker: Brok
         b"\xff": "the payload is not UTF-8",
         b"null": "does not fit the schema",
         b'{"a": 1} more': "the payload is not JSON",
+        b'{"a": 1}{"a": 2}': "the payload is not JSON",
     }
 
 

@@ -208,9 +208,9 @@ class Runner:
             self.group.participants.append(participant)
             self.wake()
 
-    def committing(self, table: int) -> list[bytes]:
-        """Keys of a table which the commit under way will write."""
-        return list(self._sealed.batch.tables[table]) if self._sealed is not None else []
+    def committing(self, table: int) -> dict[bytes, bytes | None]:
+        """Rows of a table which the commit under way will write."""
+        return {} if self._sealed is None else self._sealed.batch.tables[table]
 
     def has_work(self) -> bool:
         return self._sealed is not None or not self.group.is_empty()

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from queuelake.export.chunks import Texts
-from queuelake.export.messages import Makers, as_text, timestamps
-from queuelake.export.properties import Properties
+from queuelake.export.messages import Makers, timestamps
+from queuelake.export.properties import Properties, as_text
 from queuelake.flight import Range
 from queuelake.protocol.properties import write_user
 from queuelake.storage import log_tables

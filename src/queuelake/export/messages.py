@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from queuelake.export import chunks as c
 from queuelake.export.chunks import Chunks, reach_of
-from queuelake.export.properties import Properties
+from queuelake.export.properties import Properties, as_text
 from queuelake.export.queues import exists, queue_of
 from queuelake.export.schemas import TYPES
 from queuelake.flight import Range
@@ -154,14 +154,6 @@ def numbered(prefix: str, numbers: NDArray[np.int64]) -> pa.Array:
     np.cumsum(np.concatenate(sizes), out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.concatenate(parts))]
     return pa.Array.from_buffers(pa.string(), len(numbers), buffers)
-
-
-def as_text(values: pa.Array) -> pa.Array:
-    """Bytes as text; what is not UTF-8 must not keep the rest back."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([one.decode("utf-8", "replace") for one in values.to_pylist()], pa.string())
 
 
 def timestamps(ms: NDArray[np.int64], zero_is_never: bool = False) -> pa.Array:

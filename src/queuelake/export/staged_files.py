@@ -23,13 +23,12 @@ import msgspec
 import pyarrow as pa
 
 from queuelake.errors import RefusedError
-from queuelake.flight import JOB_CHARACTERS_MAX, Stage, Staged
+from queuelake.flight import JOB_CHARACTERS_MAX, STAGE_KEPT_S, Stage, Staged
 
 BATCH_MAX: Final = (1 << 63) - 1
 TASK_CHARACTERS_MAX: Final = 1_000
 FILES_MAX: Final = 100_000  # of one batch
 FILE_BYTES_MAX: Final = 8 * 1024**3
-STALE_S: Final = 24 * 3600
 
 _FILE: Final = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}\.arrow")
 
@@ -106,7 +105,7 @@ class StagedFiles:
 
     def sweep(self, now_s: float | None = None) -> int:
         """Delete batches in which nothing was written for long; returns how many."""
-        old_s = (time.time() if now_s is None else now_s) - STALE_S
+        old_s = (time.time() if now_s is None else now_s) - STAGE_KEPT_S
         removed = 0
         for folder in self._root.glob("*/*"):
             try:

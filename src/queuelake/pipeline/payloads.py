@@ -118,8 +118,7 @@ class PayloadReader:
         )
         if self.schema.format == "json":
             # Spark stops reading at the end of the object and does not mind what follows.
-            trimmed = F.trim(text, F.lit(" \t\r\n"))
-            more = F.startswith(trimmed, F.lit("{")) & ~F.endswith(trimmed, F.lit("}"))
+            more = has_more(text)
             corrupt = corrupt | more
             no_json = more | F.try_parse_json(text).isNull()
             why = why.when(no_json, F.lit("the payload is not JSON"))
@@ -138,6 +137,24 @@ def extend_value(table: LakeTable, reader: PayloadReader, lease: HeldLease) -> N
     named = reader.place(have)
     if named is not None and not values.covers(have, named):
         table.extend(pa.field("value", named), lease)
+
+
+def has_more(text: Column) -> Column:
+    """Whether something follows the first object.
+
+    One value alone is JSON within an array and within an object; whatever else is JSON in the one
+    (`1, 2`) is none in the other. Most payloads end with their first brace: they are not read.
+    """
+    from pyspark.sql import functions as F
+
+    trimmed = F.trim(text, F.lit(" \t\r\n"))
+    is_one = (
+        F.try_parse_json(F.concat(F.lit("["), trimmed, F.lit("]"))).isNotNull()
+        & F.try_parse_json(F.concat(F.lit('{"v":'), trimmed, F.lit("}"))).isNotNull()
+    )
+    ends = F.endswith(trimmed, F.lit("}"))
+    ends_first = F.instr(trimmed, "}") == F.length(trimmed)
+    return F.startswith(trimmed, F.lit("{")) & ~(ends & (ends_first | is_one))
 
 
 def misfits(wanted: StructType, text: Column) -> Column:

@@ -74,6 +74,7 @@ class TaskFile(WriterCommitMessage):
 def write_options(
     options: Mapping[str, str], schema: StructType, overwrite: bool, streaming: bool
 ) -> WriteOptions:
+    from queuelake.flight import UNNAMED_JOB
     from queuelake.pipeline.connection import endpoint_from
 
     refuse_unknown(options, (*WRITE_OPTIONS, *SPARK_OPTIONS))
@@ -89,7 +90,7 @@ def write_options(
     return WriteOptions(
         endpoint_from(options),
         queue,
-        job or ("" if streaming else str(uuid.uuid4())),
+        job or ("" if streaming else f"{UNNAMED_JOB}{uuid.uuid4()}"),
         int(batch),
         options.get("request", ""),
         options.get("data", ""),

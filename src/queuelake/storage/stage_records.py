@@ -16,6 +16,7 @@ from queuelake.storage.api import BATCHES, ReadTransaction
 JOB_DIGEST_BYTES: Final = 16
 _NO_JOB: Final = bytes(JOB_DIGEST_BYTES)
 _LAST: Final = b"\xff" * 8
+LAST_BATCH: Final = b"\xff" * (JOB_DIGEST_BYTES + 9)  # above every key
 
 
 class BatchRecord(msgspec.Struct, array_like=True):
@@ -53,6 +54,11 @@ def delays_key(stage: int) -> bytes:
     return _NO_JOB + stage.to_bytes(8, "big")
 
 
+def as_batch(key: bytes, value: bytes) -> BatchRecord | None:
+    """None: the row is another one."""
+    return None if key.startswith(_NO_JOB) else decode_batch(value)
+
+
 def check_row(key: bytes, value: bytes) -> None:
     """Raises msgspec.DecodeError when it is no row of BATCHES."""
     if key.startswith(_NO_JOB):
@@ -61,12 +67,19 @@ def check_row(key: bytes, value: bytes) -> None:
         decode_batch(value)
 
 
-def all_delays(view: ReadTransaction) -> dict[int, Delays]:
-    """By stage; there are few, and mostly none."""
-    found: dict[int, Delays] = {}
-    for key, value in view.scan(BATCHES, _NO_JOB, _NO_JOB + _LAST + b"\0"):
-        found[int.from_bytes(key[JOB_DIGEST_BYTES:], "big")] = decode_delays(value)
-    return found
+def all_delays(
+    view: ReadTransaction, changing: dict[bytes, bytes | None] | None = None
+) -> dict[int, Delays]:
+    """By stage; there are few, and mostly none. `changing`: rows on their way to the store."""
+    rows: dict[bytes, bytes | None] = dict(view.scan(BATCHES, _NO_JOB, _NO_JOB + _LAST + b"\0"))
+    for key, value in (changing or {}).items():
+        if key.startswith(_NO_JOB):
+            rows[key] = value
+    return {
+        int.from_bytes(key[JOB_DIGEST_BYTES:], "big"): decode_delays(value)
+        for key, value in rows.items()
+        if value is not None
+    }
 
 
 def delayed_count(view: ReadTransaction, queue_id: int) -> int:

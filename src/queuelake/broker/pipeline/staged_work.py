@@ -1,22 +1,31 @@
 """What is done with stages a slice at a time: moving messages which are to be seen later to where
-their queue looks for them, and deleting what came to nothing.
+their queue looks for them, deleting what came to nothing, forgetting batches.
 
-Both go by what the store says, so that they can be interrupted anywhere: a slice which was not
+All go by what the store says, so that they can be interrupted anywhere: a slice which was not
 stored is done again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from queuelake.broker.queues.registry import Queues
 from queuelake.broker.runner import Runner
+from queuelake.flight import UNNAMED_JOB
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
 from queuelake.storage.chunk import Record, decode_chunk
 from queuelake.storage.delayed import Delayed, put_delayed
-from queuelake.storage.stage_records import Delays, decode_delays, delays_key, encode
+from queuelake.storage.stage_records import (
+    LAST_BATCH,
+    Delays,
+    as_batch,
+    decode_delays,
+    delays_key,
+    encode,
+)
 from queuelake.storage.stage_tables import OPEN, first_chunk, stage_key, stage_keys
 
 ROWS_PER_SLICE: Final = 200
@@ -36,6 +45,24 @@ def discard(queues: Queues, stage: int) -> Iterator[int]:
             runner.delete(api.STAGED, key)
         yield RECORDS_PER_ROW * len(keys)
         yield from _wait(runner)
+
+
+def forget_unnamed(queues: Queues, before_ms: int) -> Iterator[int]:
+    """Batches of writes without a job id: what is so old is not asked for again."""
+    runner = queues.runner
+    begin = b""
+    while True:
+        with queues.store.view() as view:
+            rows = list(islice(view.scan(api.BATCHES, begin, LAST_BATCH), ROWS_PER_SLICE))
+        for key, value in rows:
+            known = as_batch(key, value)
+            if known is not None and known.job.startswith(UNNAMED_JOB):
+                if known.committed_ms < before_ms:
+                    runner.delete(api.BATCHES, key)
+            begin = key + b"\0"
+        if len(rows) < ROWS_PER_SLICE:
+            return
+        yield RECORDS_PER_ROW * len(rows)
 
 
 def move_delayed(queues: Queues, stage: int) -> Iterator[int]:

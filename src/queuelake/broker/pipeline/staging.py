@@ -26,13 +26,13 @@ from queuelake.broker.operation import Operation, stored
 from queuelake.broker.pipeline.staged_copy import Plan, copy
 from queuelake.broker.pipeline.staged_fanout import fan_out
 from queuelake.broker.pipeline.staged_targets import StageTargets
-from queuelake.broker.pipeline.staged_work import discard, move_delayed
+from queuelake.broker.pipeline.staged_work import discard, forget_unnamed, move_delayed
 from queuelake.broker.queues.extending import extend
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.upkeep import QueueUpkeep
 from queuelake.control_pipeline import CommitStage, StageTarget
 from queuelake.errors import RefusedError, StorageError
-from queuelake.flight import Committed
+from queuelake.flight import STAGE_KEPT_S, Committed
 from queuelake.settings import Settings
 from queuelake.storage import api
 from queuelake.storage import stage_records as records
@@ -92,6 +92,7 @@ class Staging:
         for stage, one in delays.items():
             self._targets.wake(one.queue_id)
             self._upkeep.work_on(move_delayed(self._queues, stage))
+        self._forget_unnamed()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -271,3 +272,8 @@ class Staging:
             known = list(view.scan_keys(api.BATCHES, prefix, prefix + b"\xff" * 9))
         for key in known[:-BATCHES_KEPT]:
             self._runner.delete(api.BATCHES, key)
+        self._forget_unnamed()
+
+    def _forget_unnamed(self) -> None:
+        before_ms = self._queues.clock.now_ms() - 1000 * STAGE_KEPT_S
+        self._upkeep.work_on(forget_unnamed(self._queues, before_ms))

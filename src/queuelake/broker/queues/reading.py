@@ -114,12 +114,12 @@ def delete_delayed_rows(host: HostedQueue) -> None:
     prefix = t.queue_key(host.id)
     with host.queues.store.view() as view:
         stored = list(view.scan_keys(api.DELAYED, prefix, prefix + b"\xff" * t.KEY_BYTES_MAX))
-    for key in stored + runner.committing(api.DELAYED) + list(batch.tables[api.DELAYED]):
+    for key in stored + list(runner.committing(api.DELAYED) | batch.tables[api.DELAYED]):
         if key.startswith(prefix):
             batch.delete(api.DELAYED, key)
             host.withhold(*due_and_number(key))  # it may be due before that is durable
     with host.queues.store.view() as view:
-        staged = all_delays(view)
+        staged = all_delays(view, runner.committing(api.BATCHES) | batch.tables[api.BATCHES])
     for stage, delays in staged.items():
         if delays.queue_id == host.id:
             runner.delete(api.BATCHES, delays_key(stage))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from queuelake.errors import NotFoundError
+from queuelake.names import DEAD_LETTERS
 from queuelake.pipeline.jobs.job import JobContext, Summary
 from queuelake.pipeline.jobs.report_charts import SERIES_MAX
 from queuelake.pipeline.jobs.report_figures import DeadLetters, Figures, Row
@@ -111,10 +112,10 @@ def count(stats: DataFrame, events: DataFrame) -> Figures:
             since=since,
             until=until,
             point_minutes=minutes,
-            totals=_totals(stats),
+            totals=_totals(came_in(stats)),
             queues=queues,
             hours=hours,
-            points=_points(stats, minutes),
+            points=_points(came_in(stats), minutes),
             depths=_depths(stats, minutes, [row.queue for row in queues]),
             dead_letters=_reasons(events),
             queues_left_out=queue_count - len(queues),
@@ -122,6 +123,13 @@ def count(stats: DataFrame, events: DataFrame) -> Figures:
         )
     finally:
         stats.unpersist()
+
+
+def came_in(stats: DataFrame) -> DataFrame:
+    """For sums over queues: a dead letter came in once, not again in the queue of dead letters."""
+    return stats.selectExpr(
+        "* EXCEPT (enqueued)", f"if(queue LIKE '$queue/{DEAD_LETTERS}%', 0, enqueued) AS enqueued"
+    )
 
 
 def point_minutes(span: timedelta) -> int:
