@@ -86,6 +86,7 @@ def end_lease(lake: LakeUnderTest) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # a driver of its own for each step
 @pytest.mark.rule("acceptance 4", "P9", "P9a")
 def test_acceptance_4_a_driver_killed_at_any_step_leaves_an_exact_table(
     lake: LakeUnderTest, client: QueueClient

@@ -155,6 +155,7 @@ def test_acceptance_10_what_did_not_fit_moves_when_the_schema_is_mended(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # a driver of its own for each step
 @pytest.mark.rule("acceptance 10")
 def test_acceptance_10_a_reprocess_killed_at_any_step_moves_each_row_once(
     lake: LakeUnderTest, broker: BrokerInMemory
