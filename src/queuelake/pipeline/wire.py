@@ -55,7 +55,11 @@ class Endpoint:
 
 def connect(endpoint: Endpoint) -> flight.FlightClient:
     """A client; nothing is sent yet."""
-    options: list[tuple[str, int | str]] = [("grpc.keepalive_time_ms", KEEPALIVE_MS)]
+    options: list[tuple[str, int | str]] = [
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        # Else gRPC itself waits up to two minutes before it looks again whether the server is back.
+        ("grpc.max_reconnect_backoff_ms", int(1000 * BACKOFF_S_MAX)),
+    ]
     roots = endpoint.tls_ca.encode() or None
     uri = endpoint.uri
     if uri.startswith("flight"):  # as the broker calls it; Arrow says what is below
