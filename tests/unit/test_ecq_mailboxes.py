@@ -11,6 +11,7 @@ from queuelake.broker.ecq.topics import WriteTopic, rewound_owner, subscription_
 from queuelake.ecq_settings import BadEcqSettingsError, EcqConfig, RejectPolicy, read_config
 from queuelake.settings import Settings
 from queuelake.storage import api
+from queuelake.storage.check import problems
 from queuelake.storage.memory import MemoryStore
 from tests.harness import packets as p
 from tests.harness.packets import Packet
@@ -49,6 +50,11 @@ def acknowledge(node: Node, peer: Peer, packets: list[Packet], reason: int | Non
 def rows(node: Node) -> tuple[int, ...]:
     tables = (api.ECQ_SEQNO, api.ECQ_STATE, api.ECQ_INDEX, api.ECQ_PAYLOAD)
     return tuple(len(node.store.tables[table]) for table in tables)
+
+
+def problems_of(node: Node) -> list[str]:
+    with node.store.view() as view:
+        return problems(view, 10_000)
 
 
 # The write deadline
@@ -188,9 +194,42 @@ def test_garbage_of_many_owners_goes_in_slices_with_pauses() -> None:
     assert node.broker.mailboxes.collect_garbage()
     assert not node.broker.mailboxes.collect_garbage()
     node.work()
-    assert rows(node)[2:] == (150, 150)
-    node.pass_time(30)
+    assert rows(node)[2:] == (200, 200)
+    node.pass_time(50)
     assert rows(node) == (250, 0, 0, 0)
+
+
+def test_sequences_are_claimed_ahead_and_none_is_left_out_after_a_crash() -> None:
+    """E12."""
+    node = node_with()
+    writer = node.client("writer")
+    write(node, writer, "a")
+    [claimed] = node.store.tables[api.ECQ_SEQNO].values()
+    for _ in range(10):
+        write(node, writer, "a")
+    assert list(node.store.tables[api.ECQ_SEQNO].values()) == [claimed]
+    node.crash()
+    write(node, node.client("writer"), "a")
+    assert node.broker.mailboxes.inspect("o").queue == "[12]"
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_an_emptied_mailbox_goes_on_where_it_ended(crashes: bool) -> None:
+    """E12: a claim is given back when no entry says any more how far it was used."""
+    node = node_with(data_retention="1s")
+    writer = node.client("writer")
+    for _ in range(3):
+        write(node, writer, "a")
+    node.pass_time(2_000)
+    assert node.broker.mailboxes.collect_garbage()
+    node.pass_time(50)
+    assert rows(node) == (1, 0, 0, 0)
+    if crashes:
+        node.crash()
+        writer = node.client("writer")
+    write(node, writer, "a")
+    assert node.broker.mailboxes.inspect("o").queue == "[4]"
+    assert problems_of(node) == []
 
 
 def test_a_mailbox_which_is_forgotten_never_uses_a_sequence_again() -> None:

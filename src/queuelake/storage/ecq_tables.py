@@ -1,9 +1,12 @@
 """Rows of device mailboxes; owners and keys may be long, so they are found by their digests.
 
-ECQ_SEQNO    owner -> next sequence, when it was last written to, the owner's name
+ECQ_SEQNO    owner -> no sequence from here on was given, when it was written to, the owner's name
 ECQ_STATE    owner -> acknowledged sequence, when that was, the owner's name
 ECQ_INDEX    owner, sequence -> when written, until when, bytes of the entry, key
 ECQ_PAYLOAD  owner, key, sequence, when written -> until when, properties, payload
+
+Sequences are claimed ahead in ECQ_SEQNO, so that most writes leave it alone: the last one which was
+given is that of the newest entry, or when there is none the one before that in ECQ_SEQNO.
 
 There is one entry of a key. Older ones go in the commit which brings the newer one (`Batch.replace`
 and `replace_entries`), by a look at the store from within: nobody has to read it before.
@@ -129,6 +132,15 @@ def last_row(view: ReadTransaction, owner: bytes) -> IndexRow | None:
     if found is None or found[0][:DIGEST_BYTES] != owner:
         return None
     return read_index_row(*found)
+
+
+def last_written(view: ReadTransaction, owner: bytes, numbers: bytes) -> tuple[int, int]:
+    """The last sequence an owner was given, and when; `numbers` is its row of ECQ_SEQNO."""
+    row = last_row(view, owner)
+    if row is not None:
+        return row.seq, row.ts_ms
+    next_seq, ts_ms, _ = read_numbers(numbers)
+    return next_seq - 1, ts_ms
 
 
 def index_key(owner: bytes, seq: int) -> bytes:

@@ -35,11 +35,12 @@ def owner_page(
     for key, value in view.scan(api.ECQ_SEQNO, after + b"\0" if after else b"", LAST_OWNER):
         if len(owners) == limit:
             return EcqOwnerPage(owners, last.hex())
-        next_seq, written_ms, name = t.read_numbers(value)
+        name = t.read_numbers(value)[2]
+        last_seq, written_ms = t.last_written(view, key, value)
         acked, acked_ms = _position(view, key)
         shown = name.decode(errors="replace")
         attached = name in reading
-        owners.append(EcqOwner(shown, attached, next_seq - 1, written_ms, acked, acked_ms))
+        owners.append(EcqOwner(shown, attached, last_seq, written_ms, acked, acked_ms))
         last = key
     return EcqOwnerPage(owners)
 

@@ -17,14 +17,16 @@ OWNERS_MAX: Final = 20_000
 
 @final
 class Owner:
-    """`sizes` by the digest of the key, None: nobody has had to know."""
+    """`sizes` by the digest of the key, None: nobody has had to know. Sequences below `claimed`
+    may be given without telling the store."""
 
-    __slots__ = ("bytes", "digest", "name", "next_seq", "sizes")
+    __slots__ = ("bytes", "claimed", "digest", "name", "next_seq", "sizes")
 
-    def __init__(self, name: bytes, digest: bytes, next_seq: int) -> None:
+    def __init__(self, name: bytes, digest: bytes, next_seq: int, claimed: int) -> None:
         self.name: bytes = name
         self.digest: bytes = digest
         self.next_seq: int = next_seq
+        self.claimed: int = claimed
         self.sizes: dict[bytes, int] | None = None
         self.bytes: int = 0
 
@@ -73,8 +75,11 @@ class Owners:
             return owner
         digest = t.digest(name)
         value = view.get(api.ECQ_SEQNO, digest)
-        next_seq = self.first_seq if value is None else t.read_numbers(value)[0]
-        owner = Owner(name, digest, next_seq)
+        if value is None:
+            owner = Owner(name, digest, self.first_seq, 0)
+        else:
+            last = t.last_written(view, digest, value)[0]
+            owner = Owner(name, digest, last + 1, t.read_numbers(value)[0])
         self._keep(owner)
         return owner
 

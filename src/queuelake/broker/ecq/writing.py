@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from queuelake.protocol.message import Message
 
 SEQNO_NAME: Final = b"ecq-seqno"
+CLAIMED_AHEAD: Final = 64  # sequences of an owner
 
 
 @final
@@ -86,6 +87,15 @@ class Writes:
         with self._store.view() as view:
             return view.get(ECQ_SEQNO, t.digest(name)) is not None
 
+    def emptied(self, batch: Batch, name: bytes, owner: bytes, last: t.IndexRow) -> None:
+        """The newest entry of an owner is deleted with this batch: no other row says any more which
+        sequence was its last, so none is claimed ahead."""
+        next_seq = last.seq + 1
+        known = self._sealed_owners.get(name) or self.owners.known(name)
+        if known is not None:
+            next_seq = known.claimed = max(next_seq, known.next_seq)
+        t.put_seqno(batch, owner, next_seq, last.ts_ms, name)
+
     def take_overdue(self, before_ms: int) -> list[Write]:
         """Those which came before this time; they are forgotten."""
         pending = self.pending
@@ -124,7 +134,9 @@ class Writes:
             log.add(t.put_entry(batch, owners[write.owner].digest, write.key, write.record))
         now_ms = pending[-1].record.ts_ms
         for name, owner in owners.items():
-            t.put_seqno(batch, owner.digest, owner.next_seq, now_ms, name)
+            if owner.next_seq > owner.claimed:
+                owner.claimed = owner.next_seq + CLAIMED_AHEAD
+                t.put_seqno(batch, owner.digest, owner.claimed, now_ms, name)
         self.sealed = list(latest.values())
         if len(self.sealed) < len(pending):
             self.sealed.sort(key=_sequence)
