@@ -56,6 +56,7 @@ HOT = (
     "src/queuelake/broker/fanout/heartbeat.py",
     "src/queuelake/broker/fanout/metrics.py",
     "src/queuelake/broker/fanout/payloads.py",
+    "src/queuelake/broker/fanout/recent.py",
     "src/queuelake/broker/fanout/register.py",
     "src/queuelake/broker/fanout/service.py",
     "src/queuelake/broker/fanout/storing.py",

@@ -67,6 +67,7 @@ def test_rows_of_a_trigger_in_slices_appear_at_once() -> None:
 
 def test_rows_of_a_trigger_which_was_given_up_never_appear_and_hold_up_nobody() -> None:
     node = FanoutNode()
+    node.fanout.storing.rows_per_slice = 1_000
     reader = LogReader(node)
     platform = node.platform()
     platform.publish("$SDV-FANOUT/trigger", trigger_json(vins(2000), "r1", "d"), 1, node.next_id())
@@ -82,6 +83,7 @@ def test_rows_of_a_trigger_which_was_given_up_never_appear_and_hold_up_nobody() 
 
 def test_nor_do_those_of_a_trigger_which_a_crash_interrupted() -> None:
     node = FanoutNode()
+    node.fanout.storing.rows_per_slice = 1_000
     reader = LogReader(node)
     platform = node.platform()
     platform.publish("$SDV-FANOUT/trigger", trigger_json(vins(2000), "r1", "d"), 1, node.next_id())

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from queuelake.broker.fanout.service import Fanout
+from queuelake.engine.kinds.fanout import Row
 from queuelake.sdv_settings import SdvConfig
 from queuelake.settings import Settings
 from queuelake.storage import api
@@ -110,7 +111,26 @@ class FanoutNode(Node):
 
     def rows(self) -> int:
         """In the store, whether they count or not."""
-        return len(self.store.tables[api.SDV_IDS])
+        bundles = [t.read_bundle(value) for value in self._bundles().values()]
+        return len(self.store.tables[api.SDV_IDS]) + sum(len(names) for _, _, names in bundles)
+
+    def _bundles(self) -> dict[bytes, bytes]:
+        table = self.store.tables[api.SDV_RECENT]
+        return {key: value for key, value in table.items() if key.startswith(t.BUNDLES)}
+
+    def recent_rows(self) -> list[Row]:
+        """Those of the store which have not moved to all others yet."""
+        found: list[Row] = []
+        for key, value in self._bundles().items():
+            request_id, data_id, names = t.read_bundle(value)
+            ended = self.store.tables[api.SDV_RECENT].get(t.ended_key(key), b"")
+            bits = int.from_bytes(ended, "little")
+            ts_ms = t.bundle_time(key)
+            for at, name in enumerate(names):
+                if not bits >> at & 1 and ts_ms not in self.fanout.register.hidden:
+                    row_key = t.row_key(t.name_digest(name), ts_ms, t.digest(request_id))
+                    found.append(t.read_row(row_key, t.row_value_head(request_id, data_id) + name))
+        return found
 
     def leap(self, milliseconds: int) -> None:
         """Much time passes; the broker looks up at the end of it, and collects garbage."""
@@ -131,6 +151,7 @@ class FanoutNode(Node):
             for key, value in tables[api.SDV_IDS].items()
             if t.row_time(key) not in hidden
         ]
+        rows += self.recent_rows()
         assert totals.pending == len(rows) == self.fanout.status().remaining_messages
         assert totals.index_bytes == sum(row.size for row in rows)
         assert totals.payloads == len(tables[api.SDV_DATA])

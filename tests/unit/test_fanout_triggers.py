@@ -85,6 +85,24 @@ def test_a_trigger_read_in_parts_says_the_same(
         assert read_vins(read) == vins
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"ids": ["a]b", "c"], "request_id": "r", "data_id": "d"}',
+        b'{"x": {"ids": ["no"]}, "ids": ["a]b", "c"], "request_id": "r", "data_id": "d"}',
+        b'{"request_id": "r", "x": ["ids"], "data_id": "d", "ids": ["a]b", "c"]}',
+        b'{"ids": [], "request_id": "r", "data_id": "d", "\\u0069ds": ["a]b", "c"]}',
+        b'{"x": "\\"ids\\": [", "ids":\n[ "a]b" ,"c" ], "request_id": "r", "data_id": "d"}',
+    ],
+)
+def test_the_list_is_found_wherever_it_is(payload: bytes) -> None:
+    trigger = read_trigger(payload)
+    assert read_vins(trigger) == ["a]b", "c"]
+    plain = read_trigger(payload.replace(b"]b", b"b"))
+    assert read_vins(plain) == ["ab", "c"]
+    assert (trigger.request_id, trigger.data_id) == ("r", "d")
+
+
 def test_what_is_wrong_far_behind_is_refused_with_nothing_stored() -> None:
     """S3."""
     node = FanoutNode()

@@ -3,8 +3,7 @@
 Everything which must survive a crash is put into the group being collected. At the end of a turn of
 the event loop the group is sealed and handed to the commit thread; while it commits, the next group
 collects. When it is durable its effects happen: answers which were held back leave, and messages
-for persistent sessions become sendable. One commit is in flight at a time, and nothing is paid for
-each message which can be paid for each group.
+for persistent sessions become sendable. One commit is in flight at a time.
 
 When a commit fails nothing of it is confirmed, nor of the group collected over it: publishers get a
 failure, queues and retained messages go back to what the store has. State which clients still have
@@ -186,9 +185,12 @@ class Runner:
         self.wake()
 
     def after_sealed(self, action: Callable[[], None]) -> None:
-        """Call back when the group being committed is durable, before the next one is sealed."""
-        assert self._sealed is not None
-        self._sealed.after.append(action)
+        """Call back when the group being committed is durable, before the next one is sealed; at
+        once when there is none."""
+        if self._sealed is None:
+            action()
+        else:
+            self._sealed.after.append(action)
 
     def if_failed(self, action: Callable[[], None]) -> None:
         """Call back when the group being collected was rolled back."""
@@ -231,8 +233,7 @@ class Runner:
 
     def _act(self) -> None:
         now_ms = self._clock.now_ms()
-        turns = self._turns
-        self._turns = []
+        turns, self._turns = self._turns, []
         for participant in turns:
             participant.waiting = False
             try:
@@ -344,8 +345,7 @@ class Runner:
             log.error("commit failed, publishes are refused: %s", failure)
         self.failure = failure
         self._metrics.commit_failures += 1
-        collected = self.group
-        self.group = Group()
+        collected, self.group = self.group, Group()
         self.number += 1
         retained: list[bytes] = []
         for group in (sealed, collected):

@@ -34,11 +34,12 @@ class Slices:
     whoever began it says so with `end`.
     """
 
-    __slots__ = ("_finished", "_loop", "_run", "_what")
+    __slots__ = ("_finished", "_loop", "_pause_s", "_run", "_what")
 
-    def __init__(self, loop: AbstractEventLoop, what: str) -> None:
+    def __init__(self, loop: AbstractEventLoop, what: str, pause_s: float = PAUSE_S) -> None:
         self._loop = loop
         self._what = what
+        self._pause_s = pause_s
         self._run: Iterator[None] | None = None
         self._finished: Callable[[], None] = self.end
 
@@ -64,4 +65,4 @@ class Slices:
             log.exception("%s", self._what)
             self.end()
         else:
-            self._loop.call_later(PAUSE_S, self._step)
+            self._loop.call_later(self._pause_s, self._step)

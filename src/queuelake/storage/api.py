@@ -55,6 +55,7 @@ STATS: Final = 34  # queue id + sequence -> what happened in a minute
 ECQ_LOG: Final = 35  # shard + first sequence -> which entries were written, in order
 SDV_LOG: Final = 36  # shard + first sequence -> which rows were written, in order
 JOBS: Final = 37  # id of a job -> how far it has come
+SDV_RECENT: Final = 38  # time of a trigger + number -> rows of vehicles which were connected
 
 TABLE_NAMES: Final = (
     "meta",
@@ -95,6 +96,13 @@ TABLE_NAMES: Final = (
     "ecq_log",
     "sdv_log",
     "jobs",
+    "sdv_fanout_recent",
+)
+
+# What is put there is refused while the store is full; all else is about what is there already.
+MESSAGE_TABLES: Final = (
+    *(MESSAGES, RETAINED, CHUNKS, DELAYED),
+    *(ECQ_PAYLOAD, SDV_DATA, SDV_IDS, SDV_RECENT, STAGED),
 )
 
 FORMAT_VERSION: Final = 4

@@ -138,6 +138,15 @@ def _check_fanout(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
         digests = sdv_tables.digest(row.vin), sdv_tables.digest(row.request_id)
         if key != sdv_tables.row_key(digests[0], row.ts_ms, digests[1]):
             found.append(f"sdv_fanout_ids row {key.hex()} is not the one of {row.vin!r}")
+    for key, value in islice(view.scan(api.SDV_RECENT, sdv_tables.BUNDLES, _LAST_KEY), rows_max):
+        if key.startswith(sdv_tables.ENDED):
+            if view.get(api.SDV_RECENT, sdv_tables.BUNDLES + key[1:]) is None:
+                found.append(f"sdv_fanout_recent row {key.hex()} is about none")
+            continue
+        try:
+            sdv_tables.read_bundle(value)
+        except (struct.error, ValueError) as error:
+            found.append(f"sdv_fanout_recent row {key.hex()} cannot be read: {error}")
 
 
 def _check_delayed(view: ReadTransaction, rows_max: int, found: list[str]) -> None:

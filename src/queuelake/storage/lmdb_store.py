@@ -26,16 +26,9 @@ import lmdb
 from queuelake.errors import StorageError, StoreFormatError, StoreLockedError
 from queuelake.settings import Storage
 from queuelake.storage.api import (
-    CHUNKS,
-    DELAYED,
-    ECQ_PAYLOAD,
     FORMAT_VERSION,
-    MESSAGES,
+    MESSAGE_TABLES,
     META,
-    RETAINED,
-    SDV_DATA,
-    SDV_IDS,
-    STAGED,
     TABLE_NAMES,
     Batch,
     ReadTransaction,
@@ -349,7 +342,7 @@ class _LmdbView:
 
 def _adds_messages(batch: Batch) -> bool:
     """Whether a full store must refuse this; what only settles or deletes makes room."""
-    for table in (MESSAGES, RETAINED, CHUNKS, DELAYED, ECQ_PAYLOAD, SDV_DATA, SDV_IDS, STAGED):
+    for table in MESSAGE_TABLES:
         for value in batch.tables[table].values():
             if value is not None:
                 return True

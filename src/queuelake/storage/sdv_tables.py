@@ -6,6 +6,12 @@ of a trigger have its time, and no two triggers have the same.
 
 `sdv_fanout_triggers` has the time of each trigger whose rows are not all stored yet: after a crash
 these rows do not count, because nobody was told that they do.
+
+`sdv_fanout_recent` has rows of vehicles which were connected when they were triggered, some in one
+value, until they are acknowledged or join the others a moment later:
+
+    0, time, number -> request, data, names of vehicles
+    1, time, number -> a bit for each of them: it has come to its end
 """
 
 from __future__ import annotations
@@ -23,6 +29,8 @@ DIGEST_BYTES: Final = 16
 ROW_KEY_BYTES: Final = 40
 NAME_BYTES_MAX: Final = 1024  # of a vehicle, a request, a payload
 TOTALS_KEY: Final = b"sdv_fanout"  # in META
+BUNDLES: Final = b"\0"  # keys in `sdv_fanout_recent` begin with one of these
+ENDED: Final = b"\1"
 
 _TIME: Final = struct.Struct(">Q")
 _LENGTHS: Final = struct.Struct("<HH")
@@ -40,6 +48,17 @@ def digest(name: str) -> bytes:
 def data_key(data_id: str) -> bytes:
     """The digest of a payload's name: the same few are asked for over and over."""
     return digest(data_id)
+
+
+@lru_cache(maxsize=256)
+def request_key(request_id: str) -> bytes:
+    """The same for requests."""
+    return digest(request_id)
+
+
+def name_digest(name: bytes) -> bytes:
+    """Of a vehicle."""
+    return blake2b(name, digest_size=DIGEST_BYTES).digest()
 
 
 def time_key(ts_ms: int) -> bytes:
@@ -76,6 +95,41 @@ def read_row(key: bytes, value: bytes) -> Row:
         value[data_at:vin_at].decode(),
         len(key) + len(value),
     )
+
+
+def bundle_key(ts_ms: int, number: int) -> bytes:
+    return BUNDLES + _TIME.pack(ts_ms) + _TIME.pack(number)
+
+
+def bundle_time(key: bytes) -> int:
+    return int.from_bytes(key[1:9], "big")
+
+
+def ended_key(key: bytes) -> bytes:
+    return ENDED + key[1:]
+
+
+def bundle_value(head: bytes, names: list[bytes]) -> bytes:
+    parts = [head]
+    for name in names:
+        parts += (len(name).to_bytes(2, "little"), name)
+    return b"".join(parts)
+
+
+def read_bundle(value: bytes) -> tuple[str, str, list[bytes]]:
+    """Request, data, names. Raises ValueError or struct.error when it is none."""
+    request_size, data_size = _LENGTHS.unpack_from(value)
+    data_at: int = _LENGTHS.size + request_size
+    at: int = data_at + data_size
+    request_id, data_id = value[_LENGTHS.size : data_at].decode(), value[data_at:at].decode()
+    names: list[bytes] = []
+    while at < len(value):
+        end = at + 2 + int.from_bytes(value[at : at + 2], "little")
+        names.append(value[at + 2 : end])
+        at = end
+    if at != len(value) or not names:
+        raise ValueError(f"a bundle of {len(value)} bytes")
+    return request_id, data_id, names
 
 
 def data_value(data_id: str, payload: bytes) -> bytes:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.clock import Clock, TimerWheel
@@ -45,6 +46,11 @@ FRAME_BYTES: Final = 16  # more than a PUBLISH has besides topic, body and ident
 FETCHES_PER_TURN_MAX: Final = 200
 ROWS_PER_ATTEMPT_MAX: Final = 10_000
 HELD_BYTES_PER_READ: Final = 256 * 1024
+
+
+@lru_cache(maxsize=256)
+def _sender(number: int) -> str:
+    return f"sdv-fanout-dispatcher-{number}"
 
 
 @final
@@ -315,15 +321,16 @@ class Dispatcher:
         size = FRAME_BYTES + len(topic) + len(ids) + len(body)
         if session.packet_size_max and size > session.packet_size_max:
             return vehicle.apply(meta, f.Acknowledge(row, reasons.PACKET_TOO_LARGE, True))
-        number = int.from_bytes(awake.digest[:4], "big") % self.pool_size
-        sender = f"sdv-fanout-dispatcher-{number}"
+        sender = _sender(int.from_bytes(awake.digest[:4], "big") % self.pool_size)
         message = Message(topic, 1, False, body, 1, 0, sender, meta.now_ms)
         mark = MARK + str(row.ts_ms).encode()
         if not self._delivery.offer_to(session, message, ids, mark):
             return vehicle.apply(meta, f.NotTaken())
+        awake.mark = mark
         self._metrics.sent(row, effect.cause, meta.now_ms)
-        self._offered.append(awake.vin)
-        self._delivery.runner.take_part(self._participant)
+        if session.persistent:  # it is stored, and that may fail
+            self._offered.append(awake.vin)
+            self._delivery.runner.take_part(self._participant)
         return []
 
     # Sessions
@@ -354,9 +361,11 @@ class Dispatcher:
 
     def _row_of(self, awake: Awake, topic: bytes, mark: bytes) -> f.Row:
         """The row a message was made from; one of size 0 when that is gone."""
+        flying = awake.vehicle.in_flight
+        if flying is not None and mark is awake.mark:
+            return flying
         ts_ms = int(mark[len(MARK) :])
         request_id = topic.rpartition(b"/")[2].decode()
-        flying = awake.vehicle.in_flight
         if flying is not None and flying.ts_ms == ts_ms and flying.request_id == request_id:
             return flying
         key = t.row_key(awake.digest, ts_ms, t.digest(request_id))

@@ -1,7 +1,8 @@
 """The rows which wait for vehicles, and how many there are: what the store has, and what changed.
 
-Rows are read from the store whenever they are needed. In memory are only the keys of those whose
-deletion is not durable yet, and the counts which changed lately; both go into the next commit. A
+Rows are read from the store whenever they are needed. In memory are only those of vehicles which
+were connected a moment ago (`Recent`), the keys of those whose deletion is not durable yet, and the
+counts which changed lately; both go into the next commit. A
 commit which fails changes nothing here: what was decided stays decided, and is written again. The
 one exception is a trigger, whose publisher is told that it failed (`take_back`).
 
@@ -13,12 +14,15 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from queuelake.broker.fanout.recent import Recent
+from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.engine.kinds.fanout import Row
 from queuelake.storage import api
 from queuelake.storage import sdv_tables as t
 from queuelake.storage.api import Batch, ReadTransaction, Store
 
 COUNTS_KEPT_MAX: Final = 1_000
+BARE_MAX: Final = 50_000
 _LAST: Final = b"\xff" * 24
 
 
@@ -27,6 +31,7 @@ class Register:
     """All pending rows."""
 
     __slots__ = (
+        "_bare",
         "_given_up",
         "_going",
         "_leaving",
@@ -39,6 +44,7 @@ class Register:
         "_sealed_references",
         "_store",
         "hidden",
+        "recent",
         "totals",
     )
 
@@ -46,6 +52,9 @@ class Register:
         self._store: Store = store
         self.totals: t.Totals = t.Totals()
         self.hidden: set[int] = set()
+        self.recent: Recent = Recent()
+        # Vehicles of which the store has no row but recent ones: it need not be asked.
+        self._bare: set[bytes] = set()
         # Triggers which will never be complete, and of which the store does not say so yet.
         self._given_up: set[int] = set()
         self._sealed_given_up: set[int] = set()
@@ -66,10 +75,17 @@ class Register:
                 self.hidden.add(ts_ms)
                 if value:
                     self._given_up.add(ts_ms)
+            self.recent.load(view, self.hidden)
 
     def give_up(self, ts_ms: int) -> None:
         """The rows of this trigger will never count: nobody has to wait for them."""
         self._given_up.add(ts_ms)
+        self.recent.drop(ts_ms)
+
+    def reveal(self, ts_ms: int) -> None:
+        """All rows of this trigger are durable."""
+        self.hidden.discard(ts_ms)
+        self._bare.clear()
 
     def gives_up(self) -> bool:
         """Whether the store has to be told of such a trigger."""
@@ -88,35 +104,60 @@ class Register:
 
     def next_row(self, view: ReadTransaction, vehicle: bytes, after: bytes) -> Row | None:
         """The next row of a vehicle behind a key, or its first one."""
+        recent = self._next_recent(vehicle, after)
+        if vehicle in self._bare:
+            return recent
         start = after + b"\0" if after else vehicle
         while True:
             found = view.first_from(api.SDV_IDS, start)
             if found is None or not found[0].startswith(vehicle):
-                return None
+                if start == vehicle and len(self._bare) < BARE_MAX:
+                    self._bare.add(vehicle)
+                return recent
+            if recent is not None and recent.key <= found[0]:
+                return recent
             if self.counts(found[0]):
                 return t.read_row(found[0], found[1])
             start = found[0] + b"\0"
 
+    def _next_recent(self, vehicle: bytes, after: bytes) -> Row | None:
+        row = self.recent.first_after(vehicle, after)
+        while row is not None and not self.counts(row.key):
+            row = self.recent.first_after(vehicle, row.key)
+        return row
+
     def rows_after(self, vehicle: bytes, after: bytes, limit: int) -> list[Row]:
         """The next rows of a vehicle behind a key, or the first ones."""
-        found: list[Row] = []
+        found = [
+            row for row in self.recent.rows_of(vehicle) if row.key > after and self.counts(row.key)
+        ]
+        known = {row.key for row in found}
+        stored = 0
         start = after + b"\0" if after else vehicle
         with self._store.view() as view:
             for key, value in view.scan(api.SDV_IDS, start, vehicle + _LAST):
-                if self.counts(key):
+                if key not in known and self.counts(key):
                     found.append(t.read_row(key, value))
-                    if len(found) == limit:
+                    stored += 1
+                    if stored == limit:
                         break
-        return found
+        found.sort(key=_key)
+        return found[:limit]
 
     def row(self, key: bytes) -> Row | None:
         if not self.counts(key):
             return None
+        recent = self.recent.find(key)
+        if recent is not None:
+            return recent
         with self._store.view() as view:
             value = view.get(api.SDV_IDS, key)
         return t.read_row(key, value) if value is not None else None
 
     def has_request(self, vehicle: bytes, request: bytes) -> bool:
+        for row in self.recent.rows_of(vehicle):
+            if row.key[24:] == request and self.counts(row.key):
+                return True
         with self._store.view() as view:
             for key in view.scan_keys(api.SDV_IDS, vehicle, vehicle + _LAST):
                 if key[24:] == request and self.counts(key):
@@ -141,7 +182,8 @@ class Register:
         return True
 
     def _remove(self, row: Row, outcome: int, now_ms: int) -> None:
-        self._going[row.key] = 0
+        if not self.recent.end(row.key):
+            self._going[row.key] = 0
         request = row.key[24:]
         progress = self.progress(request)
         if progress is not None:
@@ -221,8 +263,9 @@ class Register:
 
     # Commits
 
-    def write(self, batch: Batch) -> None:
-        """What changed since the last one."""
+    def write(self, batch: Batch, log: WriteLog, now_ms: int) -> None:
+        """What changed since the last one; `log` is told of rows which join all others."""
+        self.recent.write(batch, log, now_ms, self.hidden)
         rows = batch.tables[api.SDV_IDS]
         for key in self._going:
             rows[key] = None
@@ -247,6 +290,7 @@ class Register:
         self._sealed_references, self._references_dirty = self._references_dirty, set()
 
     def stored(self) -> None:
+        self._bare.difference_update(self.recent.stored())
         self._leaving = {}
         self._sealed_given_up = set()
         self._sealed_progress = set()
@@ -258,7 +302,8 @@ class Register:
         if len(self._references) > COUNTS_KEPT_MAX:
             self._references = {key: self._references[key] for key in self._references_dirty}
 
-    def rolled_back(self) -> None:
+    def rolled_back(self, now_ms: int) -> None:
+        self.recent.rolled_back(now_ms)
         self._going.update(self._leaving)
         self._leaving = {}
         self._given_up |= self._sealed_given_up
@@ -267,3 +312,7 @@ class Register:
         self._sealed_progress = set()
         self._references_dirty.update(self._sealed_references)
         self._sealed_references = set()
+
+
+def _key(row: Row) -> bytes:
+    return row.key

@@ -188,7 +188,13 @@ class Fanout(TopicService, Participant):
     def _tick(self, now_ms: int) -> None:
         if self.dispatcher.policy.ack_timeout_ms:
             self.dispatcher.tick(now_ms)
+        self._move_rows(now_ms)
         self.timers.arm(now_ms + TICK_MS, self._tick)
+
+    def _move_rows(self, now_ms: int) -> None:
+        """Some join all others with the next commit, if they are there for too long."""
+        if self.register.recent.has_due(now_ms, self.register.hidden):
+            self.runner.take_part(self)
 
     # What platforms publish
 
@@ -287,7 +293,7 @@ class Fanout(TopicService, Participant):
 
     def write(self, batch: Batch) -> None:
         self.payloads.write(batch)
-        self.register.write(batch)
+        self.register.write(batch, self.log, self.clock.now_ms())
         self.log.write(batch)
         self.dispatcher.write()
         self.metrics.events.write(batch)
@@ -301,10 +307,11 @@ class Fanout(TopicService, Participant):
         for data in self.payloads.stored():
             self.dispatcher.arrived(data)
         self.storing.stored()
+        self._move_rows(now_ms)
 
     def rolled_back(self) -> None:
         self.payloads.rolled_back()
-        self.register.rolled_back()
+        self.register.rolled_back(self.clock.now_ms())
         self.log.rolled_back()
         self.metrics.events.rolled_back()
         self.storing.rolled_back()

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
     from queuelake.broker.participant import Participant
 
-ROWS_PER_SLICE: Final = 1_000
+ROWS_PER_SLICE: Final = 2_000
+ROWS_PER_TURN: Final = 250  # of a slice: nobody waits for more at once
 ROWS_PER_SLICE_SHARED: Final = 125  # while others wait for commits, too
 BULK: Final = 8  # times as many where a million is usual
 PARTS_PER_SLICE: Final = 4  # of a trigger; vehicles are called
@@ -60,6 +61,7 @@ class Job:
     __slots__ = (
         "answer",
         "at",
+        "bytes",
         "connection",
         "count",
         "data_id",
@@ -70,9 +72,11 @@ class Job:
         "is_last",
         "is_shared",
         "line",
+        "recent",
         "record",
         "request",
         "request_id",
+        "rows",
         "size",
         "slices",
         "stage",
@@ -109,6 +113,9 @@ class Job:
         self.stage: int = READING
         self.drops: Iterator[bool] | None = None  # under way
         self.line: list[Vehicle] = []  # the next of them, in order
+        self.rows: dict[bytes, bytes] = {}  # of the next slice, so far
+        self.recent: int = 0  # how many more it has, of vehicles which are connected
+        self.bytes: int = 0  # of both
 
 
 @final
@@ -160,7 +167,7 @@ class Storing:
         self.pending_max: int = 0
 
     def add(self, trigger: Trigger, now_ms: int, connection: Connection | None) -> None:
-        vehicles = TriggerVehicles(trigger)
+        vehicles = TriggerVehicles(trigger, self._by_client)
         self._add(Job(vehicles, trigger.request_id, trigger.data_id, now_ms, connection))
 
     def add_in_bulk(
@@ -208,7 +215,7 @@ class Storing:
             job.is_shared = True
         if job.stage == PUTTING:
             if not job.is_last and job.group == 0 and not self._gives_way(job):
-                self._put_slice(job)
+                self._fill_slice(job)
             return
         if job.stage == READING:
             self._read(job)
@@ -217,7 +224,12 @@ class Storing:
         else:
             self._call(job)
         if self._job is not None or self._line:
-            self._runner.want_turn(self._participant)
+            self._act_again()
+
+    def _act_again(self) -> None:
+        """Between commits: their thread needs the interpreter for each row, and beside a loop which
+        never rests it would wait for every one of them."""
+        self._runner.after_sealed(lambda: self._runner.want_turn(self._participant))
 
     def _gives_way(self, job: Job) -> bool:
         """Others who wait for an answer get a commit of their own between two slices."""
@@ -239,36 +251,52 @@ class Storing:
             self._register.hidden.discard(job.ts_ms)
             self._refuse(job.connection, error)
 
-    def _put_slice(self, job: Job) -> None:
+    def _fill_slice(self, job: Job) -> None:
+        """Some more rows of a slice; it is put when it has all."""
         ignores = self.same_request == IGNORE
         head = t.row_value_head(job.request_id, job.data_id)
         stamp = t.time_key(job.ts_ms) + job.request
-        rows = self._runner.group.batch.tables[api.SDV_IDS]
-        count = size = 0
-        for vehicle, name in self._next_vehicles(job):
+        rows = job.rows
+        online, recent = job.vehicles.online(), self._register.recent
+        left = self._slice_rows(job) - len(rows) - job.recent
+        for vehicle, name in self._next_vehicles(job, max(0, min(left, ROWS_PER_TURN))):
             if ignores and self._register.has_request(vehicle, job.request):
                 continue
-            key = vehicle + stamp
-            rows[key] = head + name
+            if vehicle in online and recent.has_room():
+                job.bytes += recent.add(vehicle, name, job.ts_ms, job.request_id, job.data_id)
+                job.recent += 1
+            else:
+                rows[vehicle + stamp] = head + name
+                job.bytes += t.ROW_KEY_BYTES + len(head) + len(name)
+        if left > ROWS_PER_TURN and self._has_more(job):
+            self._act_again()
+        else:
+            self._put_slice(job)
+
+    def _put_slice(self, job: Job) -> None:
+        group = self._runner.group
+        group.batch.tables[api.SDV_IDS].update(job.rows)
+        for key in job.rows:
             self._log.add(key)
-            count += 1
-            size += len(name)
-        size += count * (t.ROW_KEY_BYTES + len(head))
-        self._runner.group.bytes += size
-        job.count += count
-        job.size += size
+        self._register.recent.put()
+        group.bytes += job.bytes
+        job.count += len(job.rows) + job.recent
+        job.size += job.bytes
+        job.rows = {}
+        job.recent = job.bytes = 0
         job.group = self._runner.number
         job.gave_way = job.is_shared = False
         self._mark(job)
         self._runner.take_part(self._participant)
 
-    def _next_vehicles(self, job: Job) -> list[Vehicle]:
+    def _slice_rows(self, job: Job) -> int:
         """As many as are put at once: fewer while others wait for commits."""
         limit = self.rows_per_slice
         if job.is_shared:
             limit = min(limit, ROWS_PER_SLICE_SHARED)
-        if job.record is not None:
-            limit *= BULK
+        return limit * BULK if job.record is not None else limit
+
+    def _next_vehicles(self, job: Job, limit: int) -> list[Vehicle]:
         line = job.line
         while job.at < BUCKETS and len(line) < limit:
             line += job.vehicles.take(job.at)
@@ -276,11 +304,14 @@ class Storing:
         job.line = line[limit:]
         return line[:limit]
 
+    def _has_more(self, job: Job) -> bool:
+        return len(job.line) > 0 or job.vehicles.has_more(job.at)
+
     def _mark(self, job: Job) -> None:
         """Say in the store whether more is to come."""
         batch = self._runner.group.batch
         key = t.time_key(job.ts_ms)
-        if job.line or job.vehicles.has_more(job.at):
+        if self._has_more(job):
             if job.slices == 0:
                 batch.put(api.SDV_TRIGGERS, key, open_trigger(self._log.state))
             return
@@ -337,7 +368,7 @@ class Storing:
             job.slices += 1
         if job.is_last:
             job.stage = DROPPING
-            self._register.hidden.discard(job.ts_ms)
+            self._register.reveal(job.ts_ms)
             self._metrics.triggers += 1
             self._metrics.rows += job.count
         self._runner.want_turn(self._participant)

@@ -16,7 +16,9 @@ from queuelake.protocol import reasons
 from queuelake.storage.sdv_tables import NAME_BYTES_MAX
 
 FORBIDDEN: Final = "/+#\0"  # a name is one level of a topic
-PART_BYTES: Final = 8 * 1024  # of JSON, read at once
+PART_BYTES: Final = 4 * 1024  # of JSON, read at once
+IDS: Final = b'"ids"'
+REST_BYTES_MAX: Final = 8 * 1024
 _SHOWN_CHARACTERS_MAX: Final = 64
 
 
@@ -84,17 +86,37 @@ def read_trigger(payload: bytes) -> Trigger:
     Raises:
         TriggerError: it is none.
     """
-    try:
-        body = _DECODER.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TriggerError(f"trigger: {error}") from error
+    body, ids = _without_ids(payload)
+    if body is None:
+        try:
+            body = _DECODER.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise TriggerError(f"trigger: {error}") from error
+        ids = bytes(body.ids)
     check_name("request_id", body.request_id)
     if problem := data_id_problem(body.data_id):
         raise TriggerError(f"trigger: {problem}")
-    ids = bytes(body.ids)
     if not ids.startswith(b"["):
         raise TriggerError("trigger: ids is no list; allowed: a list of VINs")
     return Trigger(ids, body.request_id, body.data_id)
+
+
+def _without_ids(payload: bytes) -> tuple[_Body | None, bytes]:
+    """The members of a trigger and the JSON of its list, found without reading the list: that is
+    read part by part later. None where it takes a closer look to know which list it is."""
+    start = payload.find(b"[", payload.find(IDS))
+    end = payload.find(b"]", start)
+    rest = payload[: start + 1] + payload[end:]
+    if start < 0 or end < 0 or len(rest) > REST_BYTES_MAX:
+        return None, b""
+    # With one list of that name and nothing escaped, what reads as JSON without it did so with it.
+    if b"\\" in rest or rest.count(IDS) != 1:
+        return None, b""
+    try:
+        body = _DECODER.decode(rest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None, b""
+    return (body, payload[start : end + 1]) if bytes(body.ids) == b"[]" else (None, b"")
 
 
 def check_name(member: str, name: str) -> None:

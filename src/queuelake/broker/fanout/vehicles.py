@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Final, final
 
 from queuelake.broker.fanout.trigger import Trigger
+from queuelake.broker.session import Session
 from queuelake.errors import StorageError
 from queuelake.storage.sdv_tables import DIGEST_BYTES
 
@@ -33,6 +34,10 @@ class Vehicles:
         Raises:
             RefusedError: one of them is none.
         """
+
+    def online(self) -> set[bytes]:
+        """The hashes of those which were connected when they were read."""
+        return set()
 
     @abstractmethod
     def take(self, bucket: int) -> list[Vehicle]:
@@ -57,10 +62,12 @@ class Vehicles:
 class TriggerVehicles(Vehicles):
     """Named in a trigger, in memory."""
 
-    __slots__ = ("_buckets", "_parts", "_trigger")
+    __slots__ = ("_buckets", "_by_client", "_online", "_parts", "_trigger")
 
-    def __init__(self, trigger: Trigger) -> None:
+    def __init__(self, trigger: Trigger, by_client: dict[str, Session]) -> None:
         self._trigger: Trigger = trigger
+        self._by_client: dict[str, Session] = by_client
+        self._online: set[bytes] = set()
         self._parts: list[list[str]] = []  # as they were read
         self._buckets: list[dict[bytes, bytes]] = [{} for _ in range(BUCKETS)]
 
@@ -69,17 +76,22 @@ class TriggerVehicles(Vehicles):
         if not vins:
             return False
         self._parts.append(vins)
-        buckets = self._buckets
+        buckets, by_client = self._buckets, self._by_client
         for vin in vins:
             name = vin.encode()
             vehicle: bytes = blake2b(name, digest_size=DIGEST_BYTES).digest()
             buckets[vehicle[0]][vehicle] = name
+            if vin in by_client and by_client[vin].connection is not None:
+                self._online.add(vehicle)
         return True
 
+    def online(self) -> set[bytes]:
+        return self._online
+
     def take(self, bucket: int) -> list[Vehicle]:
-        found = sorted(self._buckets[bucket].items())
+        names = self._buckets[bucket]
         self._buckets[bucket] = {}
-        return found
+        return [(vehicle, names[vehicle]) for vehicle in sorted(names)]
 
     def has_more(self, bucket: int) -> bool:
         return any(self._buckets[bucket:])

@@ -140,6 +140,11 @@ def cancel(fanout: Fanout, request_id: str, vins: list[str]) -> Iterator[SdvCanc
             waiting = fanout.register.rows_after(t.digest(vin), b"", ROWS_PER_SLICE)
             rows += [row for row in waiting if row.request_id == request_id]
         yield _cancel_rows(fanout, request_id, rows)
+    if not vins:
+        recent = fanout.register.recent.all_rows()
+        yield _cancel_rows(
+            fanout, request_id, [row for row in recent if row.request_id == request_id]
+        )
     start = b"" if not vins else _LAST
     while start != _LAST:
         rows = []

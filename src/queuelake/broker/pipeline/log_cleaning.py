@@ -23,7 +23,10 @@ from queuelake.tables import LOG_SHARDS
 
 LOOK_EVERY_MS: Final = 1_000
 ENTRIES_SPARE: Final = 20_000  # a log may have more than it needs
-ENTRIES_PER_SLICE: Final = 2_000
+# Each is looked for in the store, at a place of its own: a slice takes less than a millisecond.
+ENTRIES_PER_SLICE: Final = 200
+PAUSE_S: Final = 0.002
+SLICES_PER_COMMIT: Final = 5  # more commits would mean more for others to wait for
 ROWS: Final = {api.ECQ_LOG: api.ECQ_PAYLOAD, api.SDV_LOG: api.SDV_IDS}
 
 
@@ -44,8 +47,10 @@ class LogCleaning:
         self._participant = participant
         self._runner = runner
         self._interval = Interval(clock, timers, lambda: LOOK_EVERY_MS, lambda _: self.look())
-        self._slices = Slices(loop, "cleaning a log of writes")
+        self._slices = Slices(loop, "cleaning a log of writes", PAUSE_S)
         self.entries_spare = ENTRIES_SPARE
+        self._changes: dict[bytes, bytes | None] = {}  # rows to be put, or deleted
+        self._dropped = 0  # entries
 
     def start(self) -> None:
         self._interval.begin(LOOK_EVERY_MS)
@@ -63,22 +68,36 @@ class LogCleaning:
 
     def _clean(self) -> Iterator[None]:
         failures = self._log.failures
+        slices = 0
         for shard in range(LOG_SHARDS):
             after = 0
             while after >= 0:
                 if self._log.failures != failures:
+                    self._changes = {}
+                    self._dropped = 0
                     return  # what was dropped is in the store again
                 after = self._clean_slice(shard, after)
+                slices += 1
+                if slices % SLICES_PER_COMMIT == 0:
+                    self._put()
                 if after >= 0:
                     yield
+        self._put()
         yield
+
+    def _put(self) -> None:
+        """What was found goes with the next commit. Rows of a log change nowhere else."""
+        if self._dropped:
+            self._runner.group.batch.tables[self._log.table].update(self._changes)
+            self._log.dropped(self._dropped)
+            self._runner.take_part(self._participant)
+        self._changes = {}
+        self._dropped = 0
 
     def _clean_slice(self, shard: int, after: int) -> int:
         """Returns behind which sequence the next slice begins; -1: there is none."""
         table = self._log.table
-        batch = self._runner.group.batch
         left = ENTRIES_PER_SLICE
-        dropped = 0
         following = -1
         with self._log.store.view() as view:
             for key, entries in t.log_rows(view, table, shard, after):
@@ -91,13 +110,10 @@ class LogCleaning:
                 left -= len(entries)
                 live = t.live_entries(view, table, entries)
                 if not live:
-                    batch.delete(table, key)
+                    self._changes[key] = None
                 elif 4 * len(live) < 3 * len(entries):  # else it is not worth it
-                    batch.put(table, key, t.sparse_row(live, first))
+                    self._changes[key] = t.sparse_row(live, first)
                 else:
                     continue
-                dropped += len(entries) - len(live)
-        if dropped:
-            self._log.dropped(dropped)
-            self._runner.take_part(self._participant)
+                self._dropped += len(entries) - len(live)
         return following
