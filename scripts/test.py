@@ -13,16 +13,16 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Spark takes its time whatever the broker is made of, and one session serves all its tests: these
-# run once, one after the other, beside everything else.
+# Spark takes its time whatever the broker is made of, and one session serves all its tests. It
+# also gives up on workers which start slowly: these run alone, while the compiler works.
 PIPELINE = ["tests/pipeline", "tests/examples/test_pipeline_examples.py"]
-# What runs interpreted, too: the parts of the hot modules, and a little from end to end.
+# What runs interpreted: that, and a little of everything else.
 INTERPRETED = (
-    ["tests/unit", "tests/contract", "tests/tidy"],
+    [*PIPELINE, "-m", "not slow"],
+    ["tests/contract", "tests/tidy"],
     ["tests/conformance", "tests/interop", "-m", "smoke"],
 )
 # More than this machine has cores: most tests wait for a broker most of the time.
@@ -32,62 +32,41 @@ NOTHING_COLLECTED = 5
 
 def main() -> int:
     arguments = sys.argv[1:]
-    runs: list[Run] = []
-    # A core compiles, and comes first, while the tests of the other build wait for their brokers.
+    total: Counter[str] = Counter()
+    failed = False
+
+    def run(build: str, selection: list[str]) -> None:
+        nonlocal failed
+        print(f"== {build}: pytest {' '.join(selection)}", flush=True)
+        code, counts = run_pytest(build, selection)
+        total.update(counts)
+        failed = failed or code not in (0, NOTHING_COLLECTED)
+
     building = subprocess.Popen([ROOT / "scripts" / "install", "--test"], cwd=ROOT)
-    pipeline = None if arguments else Run("interpreted", [*PIPELINE, "-m", "not slow"], aside=True)
     for selection in [arguments] if arguments else map(present, INTERPRETED):
         if selection:
-            runs.append(Run("interpreted", selection, *WORKERS).wait())
+            run("interpreted", selection)
     if building.wait():
         print("error: the compiled build failed; see above", file=sys.stderr)
-        if pipeline is not None:
-            pipeline.stop()
         return 1
     rest = arguments or [f"--ignore={path}" for path in PIPELINE]
     if is_compiled():
-        runs.append(Run("compiled", rest, *WORKERS).wait())
+        run("compiled", rest)
     elif not arguments:
         print("the hot modules are not compiled here: all other tests, interpreted", flush=True)
-        runs.append(Run("interpreted", rest, *WORKERS).wait())
-    if pipeline is not None:
-        runs.append(pipeline.wait())
-    total = sum((run.counts for run in runs), Counter[str]())
+        run("interpreted", rest)
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
-    return 1 if any(run.failed for run in runs) or not total["passed"] else 0
+    return 1 if failed or not total["passed"] else 0
 
 
-class Run:
-    """pytest on one build. What a run aside prints is shown when it is waited for."""
-
-    def __init__(self, build: str, selection: list[str], *flags: str, aside: bool = False) -> None:
-        self._title = f"== {build}: pytest {' '.join(selection)}"
-        self._folder = tempfile.TemporaryDirectory()
-        self._report = Path(self._folder.name, "report.xml")
-        self._output = Path(self._folder.name, "output") if aside else None
-        self.failed = False
-        self.counts: Counter[str] = Counter()
-        if not aside:
-            print(self._title, flush=True)
-        command = ["nice"] if build == "interpreted" else []
-        command += [sys.executable, "-m", "pytest", "-q", *flags, "-p", "no:cacheprovider"]
-        command += [f"--junitxml={self._report}", *selection]
-        with self._output.open("w") if self._output else nullcontext() as output:
-            self._process = subprocess.Popen(
-                command, cwd=ROOT, env=environment(build), stdout=output, stderr=output
-            )
-
-    def stop(self) -> None:
-        self._process.terminate()
-
-    def wait(self) -> Run:
-        code = self._process.wait()
-        if self._output is not None:
-            print(self._title, self._output.read_text(), sep="\n", flush=True)
-        self.counts = read_counts(self._report)
-        self.failed = code not in (0, NOTHING_COLLECTED)
-        self._folder.cleanup()
-        return self
+def run_pytest(build: str, selection: list[str]) -> tuple[int, Counter[str]]:
+    workers = [] if PIPELINE[0] in selection else WORKERS
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", *workers, "-p", "no:cacheprovider"]
+        command += [f"--junitxml={report}", *selection]
+        code = subprocess.run(command, cwd=ROOT, env=environment(build), check=False).returncode
+        return code, read_counts(report)
 
 
 def environment(build: str) -> dict[str, str]:

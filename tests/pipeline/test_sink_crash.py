@@ -96,6 +96,7 @@ def test_p7_a_broker_killed_between_stage_and_commit_is_asked_again_by_the_write
 
 
 @pytest.mark.rule("P7")
+@pytest.mark.slow
 def test_p7_a_write_which_failed_between_stage_and_commit_is_run_again_under_its_job_id(
     queue: Queue, broker: BrokerProcess, tmp_path: Path
 ) -> None:

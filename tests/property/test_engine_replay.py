@@ -182,7 +182,7 @@ def copy_of(policy: p.Policy) -> p.Policy:
     return copy
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
 def test_a_replica_and_a_restored_replica_reach_the_same_state(seed: int, moments: int) -> None:
     script = Script(seed)
@@ -202,7 +202,7 @@ def test_a_replica_and_a_restored_replica_reach_the_same_state(seed: int, moment
             assert state_hash(queue) == expected, command
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32))
 def test_looking_at_a_queue_changes_nothing(seed: int) -> None:
     script = Script(seed)

@@ -276,5 +276,5 @@ class AgainstModel(RuleBasedStateMachine):
             assert len(values) == len(self.there), "two values of one key"
 
 
-AgainstModel.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+AgainstModel.TestCase.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
 TestAgainstModel = AgainstModel.TestCase

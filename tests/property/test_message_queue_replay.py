@@ -153,7 +153,7 @@ def told(effects: list[Effect]) -> list[tuple[str, int, int]]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
 def test_a_replica_and_a_restored_replica_reach_the_same_state(seed: int, moments: int) -> None:
     script = Script(seed)
@@ -176,7 +176,7 @@ def test_a_replica_and_a_restored_replica_reach_the_same_state(seed: int, moment
     assert replica.freed == restored.freed == script.queue.freed
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32))
 def test_looking_at_a_message_queue_changes_nothing(seed: int) -> None:
     script = Script(seed)

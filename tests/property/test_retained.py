@@ -112,7 +112,7 @@ class RetainedAgainstDict(RuleBasedStateMachine):
 
 
 TestRetained = RetainedAgainstDict.TestCase
-TestRetained.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestRetained.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 @given(st.sets(TOPICS, max_size=12))

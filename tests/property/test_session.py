@@ -377,7 +377,7 @@ class TransientSessionAgainstModel(SessionAgainstModel):
     persistent = False
 
 
-limits = settings(max_examples=150, stateful_step_count=40, deadline=None)
+limits = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestPersistentSession = SessionAgainstModel.TestCase
 TestPersistentSession.settings = limits
 TestTransientSession = TransientSessionAgainstModel.TestCase

@@ -80,7 +80,7 @@ def found_of(record: Record, is_delayed: bool) -> tuple[object, ...]:
 
 
 @given(st.lists(rows, min_size=1, max_size=12), st.integers(0, 3), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @example([{**dict.fromkeys(COLUMNS), "payload": b"", "properties": [("a", None)]}], 0, 0)
 def test_chunks_hold_what_publishes_would(
     given_rows: list[dict[str, Any]], before: int, after: int
