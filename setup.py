@@ -2,7 +2,8 @@
 
 The list below is the only place that says what is hot. Caller and callee belong in the same
 group, because a compiled function under an interpreted caller gains nothing. Without a compiler,
-or with QUEUELAKE_PURE=1, the same sources are installed as they are.
+or with QUEUELAKE_PURE=1, the same sources are installed as they are. QUEUELAKE_OPTIMIZE=1 takes a
+third of the time to build, for tests; what users run has everything the compiler can do.
 """
 
 import os
@@ -127,7 +128,7 @@ def hot_extensions() -> list[Extension]:
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
     extensions: list[Extension] = mypycify(
         [*options, *sources],
-        opt_level="3",
+        opt_level=os.environ.get("QUEUELAKE_OPTIMIZE", "3"),
         debug_level="0",
         multi_file=False,
         group_name="queuelake",

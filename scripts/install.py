@@ -113,28 +113,31 @@ def install_product() -> None:
     sources = [ROOT / name for name in BUILD_FILES]
     sources += sorted(p for p in (ROOT / "src").rglob("*") if is_source(p))
     pure = os.environ.get("QUEUELAKE_PURE") == "1"
-    stamp = VENV / "product.json"
+    optimize = int(os.environ.get("QUEUELAKE_OPTIMIZE", "3"))
+    stamp = VENV / "built.json"
     inputs = digest(sources) + ("-pure" if pure else "")
-    if stamp.exists() and json.loads(stamp.read_text()) == inputs:
-        return
+    if stamp.exists():
+        done = json.loads(stamp.read_text())
+        if done["inputs"] == inputs and done["optimize"] >= optimize:
+            return
     stamp.unlink(missing_ok=True)
     print(f"building queuelake, {'interpreted' if pure else 'hot path compiled'}", flush=True)
-    copy_sources(sources)
+    copy_sources(sources, optimize)
     pip("install", "--no-deps", "--no-build-isolation", "--force-reinstall", BUILD)
-    stamp.write_text(json.dumps(inputs))
+    stamp.write_text(json.dumps({"inputs": inputs, "optimize": optimize}))
     if not pure and not is_compiled():
         print(
             "warning: no working C compiler with Python headers: queuelake runs interpreted, "
-            "several times slower; install one and remove .venv/product.json to try again",
+            "several times slower; install one and remove .venv/built.json to try again",
             file=sys.stderr,
         )
 
 
-def copy_sources(sources: list[Path]) -> None:
-    """Bring .venv/build up to date, keeping compiled objects while the set of files is the same."""
+def copy_sources(sources: list[Path], optimize: int) -> None:
+    """Bring .venv/build up to date, keeping compiled objects while they can be used."""
     names = {str(path.relative_to(ROOT)) for path in sources}
     listing = BUILD / "listing.json"
-    shape = [sorted(names), digest([ROOT / "setup.py", ROOT / "pyproject.toml"])]
+    shape = [sorted(names), digest([ROOT / "setup.py", ROOT / "pyproject.toml"]), optimize]
     if not listing.exists() or json.loads(listing.read_text()) != shape:
         shutil.rmtree(BUILD, ignore_errors=True)
         BUILD.mkdir()
