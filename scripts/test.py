@@ -13,15 +13,16 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Spark takes its time whatever the broker is made of, and one session serves all its tests. It
-# also gives up on workers which start slowly: these run alone, while the compiler works.
+# Spark takes its time whatever the broker is made of, and one session serves all its tests: these
+# run once, one after the other, beside everything else. It gives up on workers which start slowly,
+# so that everything else yields to it.
 PIPELINE = ["tests/pipeline", "tests/examples/test_pipeline_examples.py"]
-# What runs interpreted: that, and a little of everything else.
+# What runs interpreted, too: the store, and a little from end to end. `scripts/check` has the rest.
 INTERPRETED = (
-    [*PIPELINE, "-m", "not slow"],
     ["tests/contract", "tests/tidy"],
     ["tests/conformance", "tests/interop", "-m", "smoke"],
 )
@@ -32,46 +33,66 @@ NOTHING_COLLECTED = 5
 
 def main() -> int:
     arguments = sys.argv[1:]
-    total: Counter[str] = Counter()
-    failed = False
-
-    def run(build: str, selection: list[str]) -> None:
-        nonlocal failed
-        print(f"== {build}: pytest {' '.join(selection)}", flush=True)
-        code, counts = run_pytest(build, selection)
-        total.update(counts)
-        failed = failed or code not in (0, NOTHING_COLLECTED)
-
-    # No test is about speed.
+    runs: list[Run] = []
+    # No test is about speed: what the optimizer does takes longer than all else of the build.
     building = subprocess.Popen(
-        [ROOT / "scripts" / "install", "--test"],
+        ["nice", ROOT / "scripts" / "install", "--test"],
         cwd=ROOT,
         env=dict(os.environ, QUEUELAKE_OPTIMIZE="1"),
     )
+    pipeline = None if arguments else Run("interpreted", [*PIPELINE, "-m", "not slow"], aside=True)
     for selection in [arguments] if arguments else map(present, INTERPRETED):
         if selection:
-            run("interpreted", selection)
+            runs.append(Run("interpreted", selection, *WORKERS).wait())
     if building.wait():
         print("error: the compiled build failed; see above", file=sys.stderr)
+        if pipeline is not None:
+            pipeline.stop()
         return 1
     rest = arguments or [f"--ignore={path}" for path in PIPELINE]
     if is_compiled():
-        run("compiled", rest)
+        runs.append(Run("compiled", rest, *WORKERS).wait())
     elif not arguments:
         print("the hot modules are not compiled here: all other tests, interpreted", flush=True)
-        run("interpreted", rest)
+        runs.append(Run("interpreted", rest, *WORKERS).wait())
+    if pipeline is not None:
+        runs.append(pipeline.wait())
+    total = sum((run.counts for run in runs), Counter[str]())
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
-    return 1 if failed or not total["passed"] else 0
+    return 1 if any(run.failed for run in runs) or not total["passed"] else 0
 
 
-def run_pytest(build: str, selection: list[str]) -> tuple[int, Counter[str]]:
-    workers = [] if PIPELINE[0] in selection else WORKERS
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.xml")
-        command = [sys.executable, "-m", "pytest", "-q", *workers, "-p", "no:cacheprovider"]
-        command += [f"--junitxml={report}", *selection]
-        code = subprocess.run(command, cwd=ROOT, env=environment(build), check=False).returncode
-        return code, read_counts(report)
+class Run:
+    """pytest on one build. What a run aside prints is shown when it is waited for."""
+
+    def __init__(self, build: str, selection: list[str], *flags: str, aside: bool = False) -> None:
+        self._title = f"== {build}: pytest {' '.join(selection)}"
+        self._folder = tempfile.TemporaryDirectory()
+        self._report = Path(self._folder.name, "report.xml")
+        self._output = Path(self._folder.name, "output") if aside else None
+        self.failed = False
+        self.counts: Counter[str] = Counter()
+        if not aside:
+            print(self._title, flush=True)
+        command = [] if aside else ["nice"]
+        command += [sys.executable, "-m", "pytest", "-q", *flags, "-p", "no:cacheprovider"]
+        command += [f"--junitxml={self._report}", *selection]
+        with self._output.open("w") if self._output else nullcontext() as output:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment(build), stdout=output, stderr=output
+            )
+
+    def stop(self) -> None:
+        self._process.terminate()
+
+    def wait(self) -> Run:
+        code = self._process.wait()
+        if self._output is not None:
+            print(self._title, self._output.read_text(), sep="\n", flush=True)
+        self.counts = read_counts(self._report)
+        self.failed = code not in (0, NOTHING_COLLECTED)
+        self._folder.cleanup()
+        return self
 
 
 def environment(build: str) -> dict[str, str]:
