@@ -197,6 +197,17 @@ queuelake.errors.RefusedError: queue '$queue/a' holds 5 of 5 messages; publish r
     assert one_line(FakeSparkError(text)) == words
 
 
+def test_an_error_of_ours_counts_more_than_what_follows_from_it() -> None:
+    text = """Streaming Query exception: Traceback (most recent call last):
+queuelake.errors.RefusedError: option 'endingOffsets': a stream has no end; use it with read
+
+During handling of the above exception, another exception occurred:
+
+UnboundLocalError: cannot access local variable 'reader' where it is not associated with a value"""
+    words = "option 'endingOffsets': a stream has no end; use it with read"
+    assert one_line(FakeSparkError(text)) == words
+
+
 def test_an_error_of_spark_loses_its_plan_and_its_state() -> None:
     text = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `x` cannot be resolved. SQLSTATE: 42703; l"
     assert one_line(FakeSparkError(text + "\n'Filter x")) == "A column `x` cannot be resolved."

@@ -1,8 +1,9 @@
 """Errors of Spark, as one line.
 
 What goes wrong in a task reaches the driver wrapped several times: a Java stack trace with a Python
-traceback in it, whose last line is what happened. Spark's own errors begin with a condition in
-brackets, and go on with hints and plans nobody wants in a terminal.
+traceback in it, whose last line is what happened. An error of ours counts more than what followed
+from it: Spark stops readers which it could not make, and stumbles. Spark's own errors begin with a
+condition in brackets, and go on with hints and plans nobody wants in a terminal.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import re
 
 CHARACTERS_MAX = 600
 # The end of a Python traceback inside a longer text: `package.module.SomeError: words`.
-PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+PYTHON_ERROR = re.compile(r"^([\w.]+\.)?([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+OURS = "queuelake."
 CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] *")
 SPARK_STATE = re.compile(r" *SQLSTATE: \w+.*", re.DOTALL)
 WRAPPERS = {"PythonException", "SparkException", "Py4JJavaError", "StreamingQueryException"}
@@ -22,9 +24,10 @@ def one_line(error: BaseException) -> str:
     if not type(error).__module__.startswith(("pyspark.", "py4j.", "grpc.")):
         return ""
     text = _text(error)
-    inside = [match for match in PYTHON_ERROR.findall(text) if match[0] not in WRAPPERS]
+    inside = [found for found in PYTHON_ERROR.findall(text) if found[1] not in WRAPPERS]
     if inside:
-        return _shorten(CONDITION.sub("", inside[-1][1]))
+        ours = [found for found in inside if found[0].startswith(OURS)]
+        return _shorten(CONDITION.sub("", (ours or inside)[-1][2]))
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return _shorten(SPARK_STATE.sub("", CONDITION.sub("", first)))
 
