@@ -23,9 +23,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With `--dist loadgroup` a file stays in one process, and all that need Spark share one: a
-    session takes ten seconds and half a gigabyte."""
+    session takes ten seconds and half a gigabyte. So do those of the console: one browser is enough
+    for a machine."""
     for item in items:
-        group = "spark" if item.get_closest_marker("spark") else item.location[0]
+        file = item.location[0]
+        group = "console" if file.startswith("tests/console/") else file
+        if item.get_closest_marker("spark"):
+            group = "spark"
         item.add_marker(pytest.mark.xdist_group(group))
 
 
