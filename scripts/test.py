@@ -17,15 +17,13 @@ from contextlib import nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Spark takes its time whatever the broker is made of, and one session serves all its tests: these
-# run once, one after the other, beside everything else. It gives up on workers which start slowly,
-# so that everything else yields to it.
+# Spark takes its time whatever the broker is made of, one session serves all its tests, and it
+# gives up on workers which start slowly: these run once, beside what calculates and yields to them.
 PIPELINE = ["tests/pipeline", "tests/examples/test_pipeline_examples.py"]
+PURE = ["tests/unit", "tests/property", "tests/simulation", "tests/quorum", "tests/pipeline_broker"]
 # What runs interpreted, too: the store, and a little from end to end. `scripts/check` has the rest.
-INTERPRETED = (
-    ["tests/contract", "tests/tidy"],
-    ["tests/conformance", "tests/interop", "-m", "smoke"],
-)
+STORE = ["tests/contract", "tests/tidy"]
+SMOKE = ["tests/conformance", "tests/interop", "-m", "smoke"]
 # More than this machine has cores: most tests wait for a broker most of the time.
 WORKERS = ["-n", "4", "--dist", "loadgroup"]
 NOTHING_COLLECTED = 5
@@ -33,39 +31,60 @@ NOTHING_COLLECTED = 5
 
 def main() -> int:
     arguments = sys.argv[1:]
-    runs: list[Run] = []
     # No test is about speed: what the optimizer does takes longer than all else of the build.
     building = subprocess.Popen(
         ["nice", ROOT / "scripts" / "install", "--test"],
         cwd=ROOT,
         env=dict(os.environ, QUEUELAKE_OPTIMIZE="1"),
     )
-    pipeline = None if arguments else Run("interpreted", [*PIPELINE, "-m", "not slow"], aside=True)
-    for selection in [arguments] if arguments else map(present, INTERPRETED):
-        if selection:
-            runs.append(Run("interpreted", selection, *WORKERS).wait())
-    if building.wait():
+    runs = some(building, arguments) if arguments else everything(building)
+    if not runs:
         print("error: the compiled build failed; see above", file=sys.stderr)
-        if pipeline is not None:
-            pipeline.stop()
         return 1
-    rest = arguments or [f"--ignore={path}" for path in PIPELINE]
-    if is_compiled():
-        runs.append(Run("compiled", rest, *WORKERS).wait())
-    elif not arguments:
-        print("the hot modules are not compiled here: all other tests, interpreted", flush=True)
-        runs.append(Run("interpreted", rest, *WORKERS).wait())
-    if pipeline is not None:
-        runs.append(pipeline.wait())
     total = sum((run.counts for run in runs), Counter[str]())
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
     return 1 if any(run.failed for run in runs) or not total["passed"] else 0
 
 
+def some(building: subprocess.Popen[bytes], arguments: list[str]) -> list[Run]:
+    """Of both builds what was asked for."""
+    runs = [Run("interpreted", arguments, *WORKERS).wait()]
+    if building.wait():
+        return []
+    if is_compiled():
+        runs.append(Run("compiled", arguments, *WORKERS).wait())
+    return runs
+
+
+def everything(building: subprocess.Popen[bytes]) -> list[Run]:
+    pipeline = Run("interpreted", [*PIPELINE, "-m", "not slow"], aside=True)
+    runs = [Run("interpreted", STORE, *WORKERS, nice=True).wait()]
+    if building.wait():
+        pipeline.stop()
+        return []
+    build = "compiled" if is_compiled() else "interpreted"
+    if build == "interpreted":
+        print("the hot modules are not compiled here: all tests are interpreted", flush=True)
+    runs.append(Run(build, PURE, *WORKERS, nice=True).wait())
+    runs.append(pipeline.wait())
+    rest = [f"--ignore={path}" for path in (*PIPELINE, *PURE)]
+    runs.append(Run(build, rest, *WORKERS).wait())
+    if build == "compiled":
+        runs.append(Run("interpreted", SMOKE, *WORKERS).wait())
+    return runs
+
+
 class Run:
     """pytest on one build. What a run aside prints is shown when it is waited for."""
 
-    def __init__(self, build: str, selection: list[str], *flags: str, aside: bool = False) -> None:
+    def __init__(
+        self,
+        build: str,
+        selection: list[str],
+        *flags: str,
+        nice: bool = False,
+        aside: bool = False,
+    ) -> None:
         self._title = f"== {build}: pytest {' '.join(selection)}"
         self._folder = tempfile.TemporaryDirectory()
         self._report = Path(self._folder.name, "report.xml")
@@ -74,7 +93,7 @@ class Run:
         self.counts: Counter[str] = Counter()
         if not aside:
             print(self._title, flush=True)
-        command = [] if aside else ["nice"]
+        command = ["nice"] if nice else []
         command += [sys.executable, "-m", "pytest", "-q", *flags, "-p", "no:cacheprovider"]
         command += [f"--junitxml={self._report}", *selection]
         with self._output.open("w") if self._output else nullcontext() as output:
@@ -114,12 +133,6 @@ def read_counts(report: Path) -> Counter[str]:
         broken = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
         counts.update(passed=tests - skipped - broken, failed=broken, skipped=skipped)
     return counts
-
-
-def present(selection: list[str]) -> list[str]:
-    """The selection without folders that do not exist; empty when none does."""
-    paths = [item for item in selection if item.startswith("tests/") and (ROOT / item).exists()]
-    return [*paths, *(item for item in selection if not item.startswith("tests/"))] if paths else []
 
 
 def is_compiled() -> bool:
