@@ -31,6 +31,8 @@ EXTERNAL_VARIABLE = "QUEUELAKE_TEST_MQTT"
 DEFAULTS: dict[str, Any] = {
     "listeners.mqtt.port": 0,
     "listeners.ws.port": 0,
+    "listeners.mqtts.port": 0,  # these two listen when there is a certificate
+    "listeners.wss.port": 0,
     "http.port": 0,
     # They start slowly, and few tests need them.
     "grpc.enabled": False,

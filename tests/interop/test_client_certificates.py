@@ -40,8 +40,6 @@ def authority(tmp_path: Path) -> Authority:
 
 def _settings(authority: Authority, server: Identity, username_from: str) -> dict[str, object]:
     return {
-        "listeners.mqtts.port": 0,
-        "http.enabled": False,
         "tls.certificate": str(server.certificate),
         "tls.key": str(server.key),
         "tls.client_ca": str(authority.certificate),
