@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queuelake.ecq")
 
-# E32 speaks of 100 owners. With half of them nobody waits longer than half a millisecond for a
-# slice, and a shorter pause would mean more commits for others to wait for.
-OWNERS_PER_SLICE: Final = 50
-ROWS_PER_SLICE: Final = 250
+OWNERS_PER_SLICE: Final = 100
+ROWS_PER_SLICE: Final = 500
 PAUSE_S: Final = 0.01
 FIRST_RUN_MS_MAX: Final = 30 * 60_000
 POLL_AFTER_MS: Final = 30_000
