@@ -6,10 +6,12 @@ The names of the options are those of mosquitto_pub and mosquitto_sub, as far as
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from queuelake.cli.options import Values, shared, with_options
 from queuelake.errors import QueuelakeError
 
 if TYPE_CHECKING:
@@ -119,9 +121,45 @@ class Target(NamedTuple):
         return f"{self.host}:{self.port or (PORT_TLS if self.encrypted else PORT)}"
 
 
-def target_from(parameters: dict[str, Any]) -> Target:
-    """The connection options among the parameters of a command."""
-    target = Target(**{name: parameters[name] for name in Target._fields})
+def _connection_options(
+    host: Host = "127.0.0.1",
+    port: PortOption = None,
+    unix: UnixPath = None,
+    ws: WebSocket = None,
+    client_id: ClientId = "",
+    username: Username = None,
+    password: Password = None,
+    version: VersionOption = "5",
+    keepalive_s: Keepalive = 60,
+    timeout_s: Timeout = 30.0,
+    cafile: Ca = None,
+    cert: Certificate = None,
+    key: Key = None,
+    tls: Tls = False,
+    insecure: Insecure = False,
+    will_topic: WillTopic = None,
+    will_payload: WillPayload = "",
+    will_qos: WillQos = 0,
+    will_retain: WillRetain = False,
+) -> None:
+    """The options of whatever connects; those of `Target`, by the same names."""
+
+
+OPTIONS = shared(_connection_options)
+
+
+def connects(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function whose first argument is where to connect: the options which
+    say so come behind its own."""
+
+    def run(own: Values, where: Values) -> None:
+        function(_target(where), **own)
+
+    return with_options(function, OPTIONS, run, leave_out=1)
+
+
+def _target(options: Values) -> Target:
+    target = Target(**options)
     if target.password is not None and target.username is None and target.version == "4":
         if PASSWORD_VARIABLE not in os.environ:
             raise typer.BadParameter("MQTT 3.1.1 allows no password without a user name: add -u")

@@ -1,14 +1,21 @@
-"""The options by which every command that needs the configuration finds it."""
+"""The options by which every command that needs the configuration finds it, and how a command gets
+options it shares with others."""
 
 from __future__ import annotations
 
+import inspect
 import os
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from queuelake.settings import Settings
+
+Values = dict[str, Any]
+Parameters = Mapping[str, inspect.Parameter]
 
 CONFIG_VARIABLE = "QUEUELAKE_CONFIG"
 
@@ -29,6 +36,34 @@ Assignments = Annotated[
         show_default=False,
     ),
 ]
+
+
+def shared(signature: Callable[..., object]) -> Parameters:
+    """The options of a function which is there for its signature."""
+    return inspect.signature(signature, eval_str=True).parameters
+
+
+def with_options(
+    function: Callable[..., object],
+    common: Parameters,
+    run: Callable[[Values, Values], None],
+    leave_out: int = 0,
+) -> Callable[..., None]:
+    """A command with the parameters of `function`, but for the first `leave_out`, and with the
+    common ones behind them. `run` gets the values of its own ones, and those of the common ones."""
+
+    @wraps(function)
+    def command(**given: Any) -> None:
+        others = {name: given.pop(name) for name in common}
+        run(given, others)
+
+    command.__annotations__ = {}  # the signature has them, without those left out
+    own = list(shared(function).values())[leave_out:]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [parameter.replace(kind=keyword) for parameter in (*own, *common.values())]
+    )
+    return command
 
 
 def read_settings(

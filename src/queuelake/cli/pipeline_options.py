@@ -7,16 +7,23 @@ address its Flight service has now. Another broker is named with --url, and then
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from queuelake.cli.options import Assignments, Config, DataDir, read_settings
+from queuelake.cli.options import (
+    Assignments,
+    Config,
+    DataDir,
+    Values,
+    read_settings,
+    shared,
+    with_options,
+)
 from queuelake.errors import QueuelakeError
 
 if TYPE_CHECKING:
@@ -123,7 +130,7 @@ def common(
     """The options which every command has; only its signature is used."""
 
 
-COMMON = inspect.signature(common, eval_str=True).parameters
+COMMON = shared(common)
 
 
 def job_command(app: typer.Typer, kind: str, epilog: str) -> Callable[[Callable[..., Job]], None]:
@@ -133,37 +140,25 @@ def job_command(app: typer.Typer, kind: str, epilog: str) -> Callable[[Callable[
     """
 
     def decorate(function: Callable[..., Job]) -> None:
-        @wraps(function)
-        def command(**given: Any) -> None:
-            mine = {name: value for name, value in given.items() if name not in COMMON}
-            raise typer.Exit(_run(kind, function, mine, given))
+        def run(own: Values, others: Values) -> None:
+            raise typer.Exit(_run(kind, function, own, others))
 
-        command.__annotations__ = {}  # the signature has them, without those of the job
-        own = inspect.signature(function, eval_str=True).parameters
-        # Arguments first, then the options of the job, then the common ones.
-        parameters = [*own.values(), *COMMON.values()]
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [parameter.replace(kind=keyword) for parameter in parameters]
-        )
-        app.command(kind, epilog=epilog)(command)
+        app.command(kind, epilog=epilog)(with_options(function, COMMON, run))
 
     return decorate
 
 
-def _run(
-    kind: str, function: Callable[..., Job], mine: dict[str, Any], given: dict[str, Any]
-) -> int:
+def _run(kind: str, function: Callable[..., Job], own: Values, common: Values) -> int:
     _need_spark()
     from queuelake.pipeline.jobs.job import JobContext, run_job
     from queuelake.pipeline.jobs.journal import keep_outcome
     from queuelake.pipeline.jobs.progress import view_for
     from queuelake.pipeline.jobs.telling import broker_teller
 
-    place = find_place(**{name: given[name] for name in COMMON if name not in OF_THE_RUN})
-    job = function(**mine)  # refuses wrong options before anything is started
-    context = JobContext(kind, place, str(given["job_id"]))
-    view = view_for(kind, context.id, bool(given["as_json"]))
+    place = find_place(**{name: common[name] for name in COMMON if name not in OF_THE_RUN})
+    job = function(**own)  # refuses wrong options before anything is started
+    context = JobContext(kind, place, str(common["job_id"]))
+    view = view_for(kind, context.id, bool(common["as_json"]))
     try:
         return run_job(context, job, view, broker_teller(place), partial(keep_outcome, context))
     finally:

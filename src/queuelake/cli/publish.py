@@ -61,7 +61,9 @@ ResponseTopic = Annotated[str | None, typer.Option("--response-topic", help="As 
 Correlation = Annotated[str | None, typer.Option("--correlation-data", help="As MQTT 5 has it.")]
 
 
+@connect.connects
 def publish(
+    target: connect.Target,
     topic: Topic,
     message: Message = None,
     file: File = None,
@@ -75,30 +77,9 @@ def publish(
     content_type: ContentType = None,
     response_topic: ResponseTopic = None,
     correlation: Correlation = None,
-    host: connect.Host = "127.0.0.1",
-    port: connect.PortOption = None,
-    unix: connect.UnixPath = None,
-    ws: connect.WebSocket = None,
-    client_id: connect.ClientId = "",
-    username: connect.Username = None,
-    password: connect.Password = None,
-    version: connect.VersionOption = "5",
-    keepalive_s: connect.Keepalive = 60,
-    timeout_s: connect.Timeout = 30.0,
-    cafile: connect.Ca = None,
-    cert: connect.Certificate = None,
-    key: connect.Key = None,
-    tls: connect.Tls = False,
-    insecure: connect.Insecure = False,
-    will_topic: connect.WillTopic = None,
-    will_payload: connect.WillPayload = "",
-    will_qos: connect.WillQos = 0,
-    will_retain: connect.WillRetain = False,
 ) -> None:
     """Publish one message, or one for each line of standard input."""
-    parameters = dict(locals())
-    target = connect.target_from(parameters)
-    properties = _properties(parameters, target.version)
+    properties = _properties(dict(locals()), target.version)
     payloads = _payloads(message, file, stdin, lines, empty)
     client = connect.make_client(target, clean=True)
     outcome = _Outcome(client, target)

@@ -7,17 +7,15 @@ the data directory: its key is a file there, and it says itself where it listens
 from __future__ import annotations
 
 import base64
-import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
-from queuelake.cli.options import read_settings
+from queuelake.cli.options import Values, read_settings, shared, with_options
 from queuelake.errors import AnswerError, BrokerDownError, QueuelakeError, RefusedError
 
 TIMEOUT_S = 310.0  # the longest operations are answered within five minutes
@@ -124,25 +122,17 @@ def _where(url: Url = None, key: Key = None, data_dir: Directory = None) -> None
     """The options which every command over REST has."""
 
 
-WHERE = inspect.signature(_where, eval_str=True).parameters
+WHERE = shared(_where)
 
 
 def over_rest(function: Callable[..., None]) -> Callable[..., None]:
     """Make a command of a function whose first argument is the broker: the options which say
     where it is come behind its own."""
 
-    @wraps(function)
-    def command(**given: Any) -> None:
-        where = {name: given.pop(name) for name in WHERE}
-        function(Rest(**where), **given)
+    def run(own: Values, where: Values) -> None:
+        function(Rest(**where), **own)
 
-    command.__annotations__ = {}  # the signature has them, without the broker
-    _, *own = inspect.signature(function, eval_str=True).parameters.values()
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [parameter.replace(kind=keyword) for parameter in (*own, *WHERE.values())]
-    )
-    return command
+    return with_options(function, WHERE, run, leave_out=1)
 
 
 def path(*segments: str) -> str:

@@ -76,7 +76,9 @@ UserProperties = Annotated[
 ]
 
 
+@connect.connects
 def subscribe(
+    target: connect.Target,
     topics: Topics,
     qos: Qos = 0,
     count: Count = None,
@@ -89,34 +91,15 @@ def subscribe(
     no_local: NoLocal = False,
     as_published: AsPublished = False,
     user_property: UserProperties = None,
-    host: connect.Host = "127.0.0.1",
-    port: connect.PortOption = None,
-    unix: connect.UnixPath = None,
-    ws: connect.WebSocket = None,
-    client_id: connect.ClientId = "",
-    username: connect.Username = None,
-    password: connect.Password = None,
-    version: connect.VersionOption = "5",
-    keepalive_s: connect.Keepalive = 60,
-    timeout_s: connect.Timeout = 30.0,
-    cafile: connect.Ca = None,
-    cert: connect.Certificate = None,
-    key: connect.Key = None,
-    tls: connect.Tls = False,
-    insecure: connect.Insecure = False,
-    will_topic: connect.WillTopic = None,
-    will_payload: connect.WillPayload = "",
-    will_qos: connect.WillQos = 0,
-    will_retain: connect.WillRetain = False,
 ) -> None:
     """Subscribe and print messages, one line each."""
     parameters = dict(locals())
-    if keep and not client_id:
+    if keep and not target.client_id:
         raise typer.BadParameter("--keep-session needs --id: the session belongs to a client id")
-    if version == "4" and (no_local or as_published or user_property):
+    if target.version == "4" and (no_local or as_published or user_property):
         raise typer.BadParameter("MQTT 3.1.1 has no subscription options or properties; use -V 5")
     _check_filters(topics)
-    reached = _Subscriber(connect.target_from(parameters), parameters).run()
+    reached = _Subscriber(target, parameters).run()
     if count is not None and not reached:
         raise typer.Exit(1)
 
