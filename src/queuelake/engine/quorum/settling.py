@@ -10,6 +10,7 @@ from typing import Final
 from queuelake.engine.quorum import commands as c
 from queuelake.engine.quorum import replies as r
 from queuelake.engine.quorum.activating import changed
+from queuelake.engine.quorum.message import Message
 from queuelake.engine.quorum.returning import FAILED, RETURNED, give_back
 from queuelake.engine.quorum.sessions import Consumer
 from queuelake.engine.quorum.state import REJECTED, QuorumState
@@ -21,10 +22,8 @@ def settle(state: QuorumState, command: c.Settle) -> r.Reply:
     consumer = state.consumers.get(command.key)
     if consumer is None:
         return r.OK
-    for msg_id in command.ids:
-        message = state.let_go(consumer, msg_id)
-        if message is not None:
-            state.end(message)
+    for message in _let_go(state, consumer, command.ids):
+        state.end(message)
     _answered(state, consumer, command.ids)
     return r.OK
 
@@ -33,10 +32,8 @@ def give(state: QuorumState, command: c.Return) -> r.Reply:
     consumer = state.consumers.get(command.key)
     if consumer is None:
         return r.OK
-    for msg_id in command.ids:
-        message = state.let_go(consumer, msg_id)
-        if message is not None:
-            give_back(state, message, RETURNED)
+    for message in _let_go(state, consumer, command.ids):
+        give_back(state, message, RETURNED)
     _answered(state, consumer, command.ids)
     return r.OK
 
@@ -61,12 +58,10 @@ def modify(state: QuorumState, command: c.Modify) -> r.Reply:
     if command.undeliverable_here:
         _discard(state, consumer, command.ids, notes)
         return r.OK
-    for msg_id in command.ids:
-        message = state.let_go(consumer, msg_id)
-        if message is not None:
-            message.annotations = _merged(message.annotations, notes)
-            cause = FAILED if command.delivery_failed else RETURNED
-            give_back(state, message, cause, due_ms, token)
+    cause = FAILED if command.delivery_failed else RETURNED
+    for message in _let_go(state, consumer, command.ids):
+        message.annotations = _merged(message.annotations, notes)
+        give_back(state, message, cause, due_ms, token)
     _answered(state, consumer, command.ids)
     return r.OK
 
@@ -88,13 +83,17 @@ def requeue(state: QuorumState, command: c.Requeue) -> r.Reply:
 def _discard(
     state: QuorumState, consumer: Consumer, ids: list[int], notes: dict[str, str] | None
 ) -> None:
-    for msg_id in ids:
-        message = state.let_go(consumer, msg_id)
-        if message is not None:
-            message.failures += 1
-            message.annotations = _merged(message.annotations, notes)
-            state.bury(message, REJECTED)
+    for message in _let_go(state, consumer, ids):
+        message.failures += 1
+        message.annotations = _merged(message.annotations, notes)
+        state.bury(message, REJECTED)
     _answered(state, consumer, ids)
+
+
+def _let_go(state: QuorumState, consumer: Consumer, ids: list[int]) -> list[Message]:
+    """Those of them which it holds."""
+    found = [state.let_go(consumer, msg_id) for msg_id in ids]
+    return [message for message in found if message is not None]
 
 
 def _answered(state: QuorumState, consumer: Consumer, ids: list[int]) -> None:
