@@ -1,8 +1,8 @@
 """What a cluster needs of the engine below it: a log, a lease, and messages between nodes.
 
-`nats_engine` provides it with NATS JetStream, a simulation with dice. All calls are made on the loop.
-Positions begin at 1 and never restart; 0 is before the first entry. Nothing here is retried: who
-calls knows whether trying again is right.
+`nats_engine` provides it with NATS JetStream, a simulation with dice. All calls are made on the
+loop. Positions begin at 1 and never restart; 0 is before the first entry. Nothing is retried here:
+who calls knows whether trying again is right.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Log(Protocol):
         """Append these, the first one right behind position `after`; returns the last position.
 
         Raises:
-            ConflictingWriteError: the log does not end at `after`; none of them is or will be in it.
+            ConflictingWriteError: the log does not end at `after`; none of them is in it.
             UnknownOutcomeError: the first few of them may be in the log, now or later.
         """
         ...
