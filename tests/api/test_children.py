@@ -124,6 +124,19 @@ async def test_close_ends_children_and_kills_the_stubborn(tmp_path: Path) -> Non
     assert supervisor.restarts == {"patient": 0, "stubborn": 0}
 
 
+async def test_children_yield_to_the_broker() -> None:
+    supervisor = Supervisor([Child("idle", ["sleep", "60"])])
+    supervisor.start()
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+
+    def is_nicer() -> bool:
+        pid = supervisor.pid("idle")
+        return pid is not None and os.getpriority(os.PRIO_PROCESS, pid) > own
+
+    await eventually(is_nicer)
+    await supervisor.close(5)
+
+
 async def test_close_right_after_start_leaves_nothing() -> None:
     supervisor = Supervisor([Child("patient", [sys.executable, "-S", "-c", PATIENT])])
     supervisor.start()

@@ -249,7 +249,7 @@ def test_what_expires_behind_an_older_message_is_garbage() -> None:
     node.work()
     node.pass_time(5000)
     node.broker.message_queues.collect_garbage()
-    node.pass_time(1000)
+    node.pass_time(2000)
     stats = node.broker.message_queues.stats("jobs")
     assert (stats.messages, stats.expired) == (1, 1)
 

@@ -31,6 +31,7 @@ RESTART_DELAY_S_MIN = 0.1
 RESTART_DELAY_S_MAX = 10.0
 STABLE_AFTER_S = 30.0
 HTTP_BACKLOG_MAX = 1024
+NICER = 5  # than the broker
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +123,7 @@ class Supervisor:
             return f"could not be started ({exc.strerror})"
         assert process.stdin is not None
         self._processes[child.name] = process
+        _yield_to_broker(process.pid)
         try:
             if self._closing.is_set():  # close() came while the process was being started
                 process.terminate()
@@ -146,6 +148,13 @@ class Supervisor:
         for process in self._processes.values():
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
+
+
+def _yield_to_broker(pid: int) -> None:
+    """Who looks on, or reads in bulk, must not make those wait who send and receive."""
+    niceness = os.getpriority(os.PRIO_PROCESS, 0) + NICER
+    with contextlib.suppress(OSError):  # it has ended already
+        os.setpriority(os.PRIO_PROCESS, pid, niceness)
 
 
 def bind_http(settings: Settings) -> socket.socket:

@@ -8,6 +8,7 @@ A question about one queue wakes it; a list does not.
 from __future__ import annotations
 
 import bisect
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -20,6 +21,7 @@ from queuelake.broker.queue_views import Place
 from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.registry import Queues
+from queuelake.broker.slices import in_slices
 from queuelake.control_queues import (
     OFFSET_MAX,
     QUEUE_TYPES,
@@ -37,6 +39,7 @@ from queuelake.control_queues import (
     QueuePage,
     QueueStats,
     QueueSummary,
+    QueueType,
     Rates,
     Redriven,
 )
@@ -54,11 +57,18 @@ class GroupInUseError(RefusedError):
     code = "CONFLICT"
 
 
+class SleeperKind(NamedTuple):
+    stored: bytes  # the settings it was worked out from
+    ordering: Literal["none", "partition", "strict"]
+    type: QueueType
+
+
 class QueueOperations:
     """Each method answers one named request about `queues`."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
+        self._kinds: dict[str, SleeperKind] = {}  # by name, of those which were listed asleep
 
     def table(self) -> dict[str, Operation]:
         return {
@@ -77,7 +87,7 @@ class QueueOperations:
 
     # Settings
 
-    def queues(self, args: dict[str, object]) -> QueuePage:
+    async def queues(self, args: dict[str, object]) -> QueuePage:
         limit, cursor = page_limit(args), str(args.get("cursor", ""))
         prefix, kind = str(args.get("prefix", "")).removeprefix("$queue/"), args.get("type", "")
         if kind not in ("", *QUEUE_TYPES):
@@ -89,8 +99,14 @@ class QueueOperations:
         page = [name for name in known[start : start + limit] if name.startswith(prefix)]
         following = start + len(page)
         more = following < len(known) and known[following].startswith(prefix)
-        found = [self._summary(name) for name in page]
-        queues = [one for one in found if one is not None and kind in ("", one.type)]
+        queues: list[QueueSummary] = []
+
+        def summarize(name: str) -> None:
+            one = self._summary(name)
+            if one is not None and kind in ("", one.type):
+                queues.append(one)
+
+        await in_slices(page, summarize)
         return QueuePage(queues, page[-1] if more else None)
 
     def _summary(self, name: str) -> QueueSummary | None:
@@ -114,16 +130,24 @@ class QueueOperations:
             sleeper = queue_views.read_sleeper(view, self._queues.sleeping_id(name))
         if sleeper is None:
             return None
-        explicit = msgspec.json.decode(sleeper.record.settings, type=dict[str, object])
-        settings = self._queues.stored_settings(name, explicit)
+        kind = self._sleeper_kind(name, sleeper.record.settings)
         return QueueSummary(
             names.address(name),
             sleeper.record.partitions,
-            settings.ordering,
-            settings.type,
+            kind.ordering,
+            kind.type,
             depth=sleeper.depth,
             groups=sleeper.groups,
         )
+
+    def _sleeper_kind(self, name: str, stored: bytes) -> SleeperKind:
+        """From its settings, which take longer to work out than all the rest together."""
+        known = self._kinds.get(name)
+        if known is None or known.stored != stored:
+            explicit = msgspec.json.decode(stored, type=dict[str, object])
+            settings = self._queues.stored_settings(name, explicit)
+            known = self._kinds[name] = SleeperKind(stored, settings.ordering, settings.type)
+        return known
 
     def _configured(self, name: str, explicit: dict[str, object]) -> dict[str, object]:
         """What the configuration file and requests said about this queue."""

@@ -1,8 +1,9 @@
 """What queues need as time passes: timeouts and retries, delayed messages, sleep.
 
 A queue which is awake is looked at in every slot of the timer wheel while something in it waits,
-and once in a second otherwise. What has to read much of the store is done in slices: in each slot
-all queues together get `RECORDS_PER_SLOT`, in turn, which is 12,000 records a second.
+and once in a second otherwise, a part of them in each slot. What has to read much of the store is
+done in slices: in each slot all queues together get `RECORDS_PER_SLOT`, in turn, which is 12,000
+records a second.
 
 A queue sleeps when nobody has used it for a while, and it is known when time will change something
 in it: a message expires or is too old for its stream, a group was forgotten by its consumers. At
@@ -39,6 +40,7 @@ DUE_PER_TICK_MAX: Final = 1_000
 FORGET_IDS_EVERY_MS: Final = 10_000
 RECORDS_PER_SLOT: Final = 3_000
 WAKES_PER_SECOND: Final = 20
+SLOTS_PER_SECOND: Final = 1000 // SLOT_MS
 
 
 @final
@@ -68,26 +70,26 @@ class QueueUpkeep:
 
     def _turn(self, now_ms: int) -> None:
         self._ticks += 1
-        whole_second = self._ticks % (1000 // SLOT_MS) == 0
         for host in list(self._queues.hosts.values()):
             try:
-                if whole_second or host.machine.is_waiting():
-                    self._tend(host, now_ms, whole_second)
+                has_turn = (self._ticks + host.id) % SLOTS_PER_SECOND == 0
+                if has_turn or host.machine.is_waiting():
+                    self._tend(host, now_ms, has_turn)
             except Exception:  # a bug in one queue must not stop the time of all others
                 log.exception("upkeep of %r", host.name)
         try:
             self._work_a_slice()
-            if whole_second:
+            if self._ticks % SLOTS_PER_SECOND == 0:
                 self._sweep_deleted()
                 self._wake(now_ms)
         finally:  # whatever was wrong, time goes on
             self.timers.arm(now_ms + 1, self._turn)
 
-    def _tend(self, host: HostedQueue, now_ms: int, whole_second: bool) -> None:
+    def _tend(self, host: HostedQueue, now_ms: int, has_turn: bool) -> None:
         if host.machine.delayed and isinstance(host, DurableHost):
             self._release_due(host, now_ms)
         host.tick(now_ms)
-        if not whole_second:
+        if not has_turn:
             return
         host.rates.sample(now_ms, host.machine.counters)
         host.tidy()
