@@ -34,6 +34,7 @@ HOT = (
     "src/queuelake/storage/delayed.py",
     "src/queuelake/storage/ecq_tables.py",
     "src/queuelake/storage/lmdb_store.py",
+    "src/queuelake/storage/lmdb_transaction.py",
     "src/queuelake/storage/log_tables.py",
     "src/queuelake/storage/pipeline_tables.py",
     "src/queuelake/storage/queue_rows.py",

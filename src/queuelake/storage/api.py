@@ -244,6 +244,15 @@ class Store(Protocol):
         """
         ...
 
+    def commit_all(self, batches: list[Batch]) -> None:
+        """Commit several at once, each applied as `commit` does, in this order."""
+        ...
+
+    def refusal(self, batch: Batch) -> str:
+        """Why there is no room for this batch, or an empty string; `commit` says it too, but in a
+        cluster it would be too late then."""
+        ...
+
     def view(self) -> View: ...
 
     def size_bytes(self) -> tuple[int, int]:

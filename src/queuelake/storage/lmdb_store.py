@@ -14,16 +14,14 @@ so.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import lmdb
 
-from queuelake.errors import StorageError, StoreFormatError, StoreLockedError
+from queuelake.errors import StorageError, StoreFormatError
 from queuelake.settings import Storage
 from queuelake.storage.api import (
     FORMAT_VERSION,
@@ -33,13 +31,12 @@ from queuelake.storage.api import (
     Batch,
     ReadTransaction,
 )
+from queuelake.storage.directory_lock import DirectoryLock
 from queuelake.storage.ecq_tables import replace_entries
+from queuelake.storage.lmdb_transaction import LmdbTransaction
 from queuelake.storage.queue_rows import trim_rows
 from queuelake.storage.queue_space import delete_chunks, free_space
 from queuelake.storage.resident import MappedFile
-
-if TYPE_CHECKING:
-    from lmdb import _Database
 
 STORE_ID = b"store_id"  # in META: 8 random bytes, as hex; no other store has them
 FORMAT_KEY = b"format"
@@ -50,9 +47,14 @@ _MAPPED_BYTES_MAX = 48 * 1024 * 1024
 class LmdbStore:
     """Opens `<data-dir>/store` for writing."""
 
-    def __init__(self, data_dir: Path, settings: Storage | None = None) -> None:
+    def __init__(
+        self, data_dir: Path, settings: Storage | None = None, replicated: bool = False
+    ) -> None:
+        """`replicated`: a log has what is committed here. A crash of the machine may then undo the
+        last commit, and nothing is refused by `commit` for lack of room: ask `refusal` before."""
         self._settings = settings or Storage()
-        self._lock = _lock_directory(data_dir)
+        self._replicated = replicated
+        self._lock = DirectoryLock(data_dir)
         path = data_dir / "store"
         path.mkdir(mode=0o700, exist_ok=True)
         # Growing the map needs a moment without any transaction of this process.
@@ -79,6 +81,7 @@ class LmdbStore:
             max_dbs=64,
             max_readers=512,
             sync=self._settings.durability == "fsync",
+            metasync=not self._replicated,
             mode=0o600,
         )
         self._tables = [self._env.open_db(name.encode()) for name in TABLE_NAMES]
@@ -93,18 +96,19 @@ class LmdbStore:
             self._open()
 
     def commit(self, batch: Batch) -> None:
+        self.commit_all([batch])
+
+    def commit_all(self, batches: list[Batch]) -> None:
         turned = False
         while True:
             try:
                 with self._env.begin(write=True) as transaction:
-                    self._apply(LmdbTransaction(transaction, self._tables), batch)
-                    if _adds_messages(batch):
-                        self._refuse_if_full(transaction)
+                    self._apply_all(transaction, batches)
                 return
             except lmdb.MapFullError:
                 if not self._grow():
                     if turned:
-                        raise _full(self._settings.map_size_bytes_max) from None
+                        raise _full(self._limit()) from None
                     turned = True
                     self._turn()
             except lmdb.PanicError as error:
@@ -112,6 +116,12 @@ class LmdbStore:
                 raise StorageError(f"commit failed, store opened again: {error}") from error
             except (lmdb.Error, OSError) as error:
                 raise StorageError(f"commit failed: {error}") from error
+
+    def _apply_all(self, transaction: lmdb.Transaction, batches: list[Batch]) -> None:
+        for batch in batches:
+            self._apply(LmdbTransaction(transaction, self._tables), batch)
+            if not self._replicated and _adds_messages(batch) and self._is_full(transaction, 0):
+                raise _full(self._limit())
 
     def _apply(self, transaction: LmdbTransaction, batch: Batch) -> None:
         delete_chunks(transaction, batch.chunk_deletes)
@@ -131,13 +141,23 @@ class LmdbStore:
             trim_rows(transaction, session_id, upto)
         free_space(transaction, batch)
 
-    def _refuse_if_full(self, transaction: lmdb.Transaction) -> None:
-        limit = self._settings.map_size_bytes_max
+    def refusal(self, batch: Batch) -> str:
+        if not _adds_messages(batch):
+            return ""
+        with self.view() as view:
+            full = self._is_full(view._transaction, _message_bytes(batch))
+        return str(_full(self._limit())) if full else ""
+
+    def _limit(self) -> int:
+        return self._settings.map_size_bytes_max
+
+    def _is_full(self, transaction: lmdb.Transaction, more_bytes: int) -> bool:
+        """Whether with so much more what is left is needed for deleting."""
+        limit = self._limit()
         if self._env.info()["map_size"] < limit:
-            return
+            return False
         reserve = min(_RESERVE_BYTES_MAX, limit // 8)
-        if self._filled_bytes(transaction) > limit - reserve:
-            raise _full(limit)
+        return self._filled_bytes(transaction) + more_bytes > limit - reserve
 
     def _filled_bytes(self, transaction: lmdb.Transaction) -> int:
         """Of all pages which hold something."""
@@ -155,7 +175,7 @@ class LmdbStore:
     def _grow(self) -> bool:
         """Double the map; False: it is as large as it may be."""
         size = self._env.info()["map_size"]
-        limit = self._settings.map_size_bytes_max
+        limit = self._limit()
         if size >= limit:
             return False
         with self._resize:
@@ -253,78 +273,6 @@ def read_only(data_dir: Path) -> Iterator[ReadTransaction]:
             yield LmdbTransaction(transaction, tables)
 
 
-class LmdbTransaction:
-    def __init__(self, transaction: lmdb.Transaction, tables: list[_Database]) -> None:
-        self._transaction = transaction
-        self._tables = tables
-        self._cursors: dict[int, lmdb.Cursor] = {}  # of `first_from`
-
-    def get(self, table: int, key: bytes) -> bytes | None:
-        return cast("bytes | None", self._transaction.get(key, db=self._tables[table]))
-
-    def scan(self, table: int, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        with self._transaction.cursor(db=self._tables[table]) as cursor:
-            if not cursor.set_range(start):
-                return
-            for key, value in cast("Iterator[tuple[bytes, bytes]]", cursor):
-                if key >= stop:
-                    return
-                yield key, value
-
-    def scan_keys(self, table: int, start: bytes, stop: bytes) -> Iterator[bytes]:
-        with self._transaction.cursor(db=self._tables[table]) as cursor:
-            if not cursor.set_range(start):
-                return
-            for key in cast("Iterator[bytes]", cursor.iternext(keys=True, values=False)):
-                if key >= stop:
-                    return
-                yield key
-
-    def delete_below(self, table: int, prefixes: list[bytes]) -> list[bytes]:
-        removed: list[bytes] = []
-        with self._transaction.cursor(db=self._tables[table]) as cursor:
-            for prefix in prefixes:
-                is_there = cursor.set_range(prefix)
-                while is_there:
-                    key = cast("bytes", cursor.key())
-                    if not key.startswith(prefix):
-                        break
-                    removed.append(key)
-                    is_there = cursor.delete()  # it stands on the next one then
-        return removed
-
-    def count(self, table: int) -> int:
-        return int(self._transaction.stat(self._tables[table])["entries"])
-
-    def first_from(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
-        cursor = self._cursors.get(table)
-        if cursor is None:
-            cursor = self._cursors[table] = self._transaction.cursor(db=self._tables[table])
-        return cast("tuple[bytes, bytes]", cursor.item()) if cursor.set_range(key) else None
-
-    def last_below(self, table: int, key: bytes) -> tuple[bytes, bytes] | None:
-        with self._transaction.cursor(db=self._tables[table]) as cursor:
-            there = cursor.set_range(key)
-            if there and cursor.key() == key:
-                return cast("tuple[bytes, bytes]", cursor.item())
-            if not (cursor.prev() if there else cursor.last()):
-                return None
-            return cast("tuple[bytes, bytes]", cursor.item())
-
-    def put(self, table: int, key: bytes, value: bytes) -> None:
-        self._transaction.put(key, value, db=self._tables[table])
-
-    def put_many(self, table: int, items: list[tuple[bytes, bytes]]) -> None:
-        if len(items) == 1:
-            self._transaction.put(items[0][0], items[0][1], db=self._tables[table])
-            return
-        with self._transaction.cursor(db=self._tables[table]) as cursor:
-            cursor.putmulti(items)
-
-    def delete(self, table: int, key: bytes) -> bool:
-        return self._transaction.delete(key, db=self._tables[table])
-
-
 class _LmdbView:
     def __init__(self, store: LmdbStore) -> None:
         self._store = store
@@ -349,6 +297,14 @@ def _adds_messages(batch: Batch) -> bool:
     return False
 
 
+def _message_bytes(batch: Batch) -> int:
+    size = 0
+    for table in MESSAGE_TABLES:
+        for value in batch.tables[table].values():
+            size += len(value or b"")
+    return size
+
+
 def _full(limit: int) -> StorageError:
     return StorageError(f"store has reached storage.map_size_bytes_max = {limit} bytes")
 
@@ -366,28 +322,3 @@ def check_format(found: bytes | memoryview | None) -> None:
 def _used_bytes(path: Path) -> int:
     data = path / "data.mdb"
     return data.stat().st_size if data.exists() else 0
-
-
-def _lock_directory(data_dir: Path) -> _Lock:
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return _Lock(data_dir / "broker.lock")
-
-
-class _Lock:
-    """An advisory lock the kernel releases when its process dies, however it dies."""
-
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            owner = os.read(self._fd, 32).decode(errors="replace").strip() or "unknown"
-            os.close(self._fd)
-            raise StoreLockedError(
-                f"data directory {path.parent} is in use by process {owner}"
-            ) from None
-        os.ftruncate(self._fd, 0)
-        os.write(self._fd, f"{os.getpid()}\n".encode())
-
-    def close(self) -> None:
-        os.close(self._fd)

@@ -20,9 +20,16 @@ class MemoryStore:
         self.fail_commits = 0  # how many of the next commits raise
 
     def commit(self, batch: Batch) -> None:
+        self.commit_all([batch])
+
+    def commit_all(self, batches: list[Batch]) -> None:
         if self.fail_commits > 0:
             self.fail_commits -= 1
             raise StorageError("injected: commit failed")
+        for batch in batches:
+            self._apply(batch)
+
+    def _apply(self, batch: Batch) -> None:
         view = MemoryView(self.tables)
         delete_chunks(view, batch.chunk_deletes)
         replace_entries(view, batch)
@@ -35,6 +42,9 @@ class MemoryStore:
         for session_id, upto in batch.trims.items():
             trim_rows(view, session_id, upto)
         free_space(view, batch)
+
+    def refusal(self, batch: Batch) -> str:
+        return ""
 
     def view(self) -> MemoryView:
         return MemoryView(self.tables)

@@ -16,7 +16,8 @@ import lmdb
 
 from queuelake.errors import StorageError
 from queuelake.storage.api import META, TABLE_NAMES, ReadTransaction
-from queuelake.storage.lmdb_store import FORMAT_KEY, STORE_ID, LmdbTransaction, check_format
+from queuelake.storage.lmdb_store import FORMAT_KEY, STORE_ID, check_format
+from queuelake.storage.lmdb_transaction import LmdbTransaction
 
 READERS_MAX: Final = 512
 
