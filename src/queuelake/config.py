@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 from msgspec import inspect
 
-from queuelake import config_rules, mq_rules, names, queue_rules, sdv_rules
+from queuelake import cluster_rules, config_rules, mq_rules, names, queue_rules, sdv_rules
 from queuelake.config_layers import Layers, Table, known_names, read_text
 from queuelake.errors import ConfigError
 from queuelake.queue_settings import QueueSettings, base_of, merged
@@ -40,6 +40,11 @@ FILE_KEYS = (
     "auth.scram_file",
     "auth.jwt.public_key_file",
     "auth.jwt.jwks_file",
+    "cluster.credentials_file",
+    "cluster.nkey_seed_file",
+    "cluster.ca_file",
+    "cluster.certificate",
+    "cluster.key",
 )
 
 
@@ -102,6 +107,8 @@ class _Loader:
         for finding in sdv_rules.config_findings(settings.sdv):
             keys = tuple(f"sdv.{key}" for key in finding.keys)
             self.layers.add_finding(keys, f"sdv.{finding.message}")
+        for finding in cluster_rules.config_findings(settings.cluster):
+            self.layers.add_finding(finding.keys, finding.message)
         self._check_defaults(settings.queues.defaults)
         for name, tree in self.named.items():
             self._check_named(name, tree, settings.queues.defaults)

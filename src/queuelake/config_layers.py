@@ -124,7 +124,7 @@ class Layers:
     ) -> None:
         key = _below(above, name)
         # A misspelt name hides that its value is a secret.
-        shown = _HIDDEN if key.startswith("auth") else value
+        shown = _HIDDEN if key.startswith(("auth", "cluster")) else value
         self._refuse(origin, key, shown, _unknown(above, kind, name))
 
     def _refuse(self, origin: str, key: str, value: object, reason: str) -> None:

@@ -42,7 +42,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
         ("auth.password_file", settings.auth.password_file),
         ("auth.scram_file", settings.auth.scram_file),
     ):
-        yield from _readable(key, path)
+        yield from readable(key, path)
     yield from _acl(settings)
     yield from _bans(settings)
     yield from _storage(settings)
@@ -96,17 +96,10 @@ def _places(settings: Settings) -> Iterator[Finding]:
 
 def _tls(settings: Settings) -> Iterator[Finding]:
     tls, grpc, flight = settings.tls, settings.grpc, settings.flight
-    yield from _certificate("tls", tls.certificate, tls.key)
-    yield from _certificate("grpc", grpc.certificate, grpc.key)
-    yield from _certificate("flight", flight.certificate, flight.key)
-    unreadable = list(_readable("tls.client_ca", tls.client_ca))
-    yield from unreadable
-    if tls.client_ca and not unreadable:
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=tls.client_ca)
-        except ssl.SSLError as error:
-            message = f'tls.client_ca = "{tls.client_ca}": holds no usable certificate: {error}'
-            yield Finding(("tls.client_ca",), message)
+    yield from key_pair("tls", tls.certificate, tls.key)
+    yield from key_pair("grpc", grpc.certificate, grpc.key)
+    yield from key_pair("flight", flight.certificate, flight.key)
+    yield from authorities("tls.client_ca", tls.client_ca)
     if tls.client_certificate != "none" and not tls.client_ca:
         message = (
             f'tls.client_certificate = "{tls.client_certificate}": needs tls.client_ca, '
@@ -115,9 +108,21 @@ def _tls(settings: Settings) -> Iterator[Finding]:
         yield Finding(("tls.client_certificate", "tls.client_ca"), message)
 
 
-def _certificate(section: str, certificate: str, key: str) -> Iterator[Finding]:
+def authorities(key: str, path: str) -> Iterator[Finding]:
+    """What is wrong with a file of certificates which sign others; nothing when there is none."""
+    unreadable = list(readable(key, path))
+    yield from unreadable
+    if path and not unreadable:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=path)
+        except ssl.SSLError as error:
+            yield Finding((key,), f'{key} = "{path}": holds no usable certificate: {error}')
+
+
+def key_pair(section: str, certificate: str, key: str) -> Iterator[Finding]:
+    """What is wrong with a certificate and its key, both of them paths in one section."""
     names = (f"{section}.certificate", f"{section}.key")
-    unreadable = [*_readable(names[0], certificate), *_readable(names[1], key)]
+    unreadable = [*readable(names[0], certificate), *readable(names[1], key)]
     yield from unreadable
     if certificate and not key:
         message = f'{names[0]} = "{certificate}": needs {names[1]}, the file of its key'
@@ -160,8 +165,8 @@ def _wide_listeners(settings: Settings) -> Iterator[Finding]:
 
 
 def _jwt(jwt: Jwt) -> Iterator[Finding]:
-    yield from _readable("auth.jwt.public_key_file", jwt.public_key_file)
-    yield from _readable("auth.jwt.jwks_file", jwt.jwks_file)
+    yield from readable("auth.jwt.public_key_file", jwt.public_key_file)
+    yield from readable("auth.jwt.jwks_file", jwt.jwks_file)
     key = "auth.jwt.algorithms"
     for algorithm in jwt.algorithms:
         if algorithm not in JWT_ALGORITHMS:
@@ -171,7 +176,8 @@ def _jwt(jwt: Jwt) -> Iterator[Finding]:
         yield Finding((key,), f"{key} = []: allowed: at least one of {', '.join(JWT_ALGORITHMS)}")
 
 
-def _readable(key: str, path: str) -> Iterator[Finding]:
+def readable(key: str, path: str) -> Iterator[Finding]:
+    """Why a file cannot be read; nothing for an empty path."""
     if not path:
         return
     reason = ""

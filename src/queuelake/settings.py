@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, field
 
 from queuelake import names
+from queuelake.cluster_settings import ClusterConfig
 from queuelake.config_types import (
     U16,
     Count,
@@ -30,7 +31,7 @@ from queuelake.mq_settings import MqConfig
 from queuelake.queue_settings import QueueSettings
 from queuelake.sdv_settings import SdvConfig
 
-SECRET_KEYS: Final = frozenset({"secret"})
+SECRET_KEYS: Final = frozenset({"password", "secret", "token"})
 
 
 class Listener(Section, frozen=True):
@@ -266,6 +267,7 @@ class Settings(Section, frozen=True):
     mq: MqConfig = MqConfig()
     ecq: EcqConfig = EcqConfig()
     sdv: SdvConfig = field(default_factory=SdvConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
     log: Log = Log()
     metrics: Metrics = Metrics()
     otel: Otel = Otel()

@@ -32,7 +32,7 @@ LAYERS = (
     (
         *("settings", "config", "config_layers", "config_rules", "config_types"),
         *("queue_settings", "queue_rules", "mq_settings", "mq_rules", "ecq_settings"),
-        *("sdv_settings", "sdv_rules"),
+        *("sdv_settings", "sdv_rules", "cluster_settings", "cluster_rules"),
     ),
     ("logs",),
     ("apikey",),

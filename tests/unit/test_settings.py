@@ -121,7 +121,7 @@ def test_every_mistake_has_its_line(tmp_path: Path) -> None:
     assert mistakes(toml, tmp_path, env, "limits.conections_max=1", "x") == [
         where + "data_dir = 5: allowed: a string",
         where + "listeners.mqtt.port = 99999: allowed: an integer from 0 to 65535",
-        where + "listener = (a table): unknown key; did you mean listeners?",
+        where + "listener = (a table): unknown key; did you mean listeners or cluster?",
         where + 'log.format = "xml": allowed: "console", "json"',
         where + "mqtt.connect_timeout_s = inf: allowed: a number greater than 0",
         where + 'auth.allow_anonymous = "yes": allowed: true, false',
