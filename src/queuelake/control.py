@@ -35,6 +35,7 @@ from queuelake.settings import Console, Log
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 LENGTH_BYTES = 4
+CHILD_STARTED = "child_started"  # a child process says that its addresses answer
 SOCKET_NAME = "control.sock"
 SOCKET_POINTER_NAME = "control.path"
 # sun_path holds 108 bytes on Linux and 104 on macOS, with the NUL at its end.

@@ -20,6 +20,7 @@ from queuelake.admin.auth import Gate
 from queuelake.admin.job_starting import JobStarter, JobWanted, NoPipelineError
 from queuelake.apikey import KeyFile
 from queuelake.control import (
+    CHILD_STARTED,
     ClientInfo,
     ClientPage,
     ControlClient,
@@ -99,7 +100,7 @@ class Services(AccessServices):
     async def say_started(self) -> None:
         """The broker says `ready` when it has heard this; one which is down hears nothing."""
         with contextlib.suppress(QueuelakeError):
-            await self._control.call("child_started", bool, {"name": "admin"})
+            await self._control.call(CHILD_STARTED, bool, {"name": "admin"})
 
     async def status(self) -> Status:
         return await self._control.call("status", Status)

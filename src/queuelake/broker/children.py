@@ -63,6 +63,7 @@ class Supervisor:
         self, children: Sequence[Child], on_death: Callable[[str], None] | None = None
     ) -> None:
         self.restarts: dict[str, int] = {child.name: 0 for child in children}
+        self.started = {child.name: asyncio.Event() for child in children}
         self._children = children
         self._on_death = on_death
         self._closing = asyncio.Event()
@@ -83,6 +84,13 @@ class Supervisor:
             log.warning("killing %s: not ended after %g s", ", ".join(self._processes), timeout_s)
             self._signal_all(signal.SIGKILL)
             await asyncio.wait(late)
+
+    def child_started(self, args: dict[str, object]) -> bool:
+        """An operation: a child says that its addresses answer."""
+        started = self.started.get(str(args.get("name")))
+        if started is not None:
+            started.set()
+        return True
 
     def pid(self, name: str) -> int | None:
         """The process id of a child, or None while it does not run."""

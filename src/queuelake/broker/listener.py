@@ -12,9 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from queuelake.broker.certificates import load_certificate, make_context
-from queuelake.broker.connection import Connection
-from queuelake.broker.core import Broker
-from queuelake.broker.websocket import PATH, WebSocketAdapter
+from queuelake.broker.websocket import PATH, ClientProtocol, WebSocketAdapter
 from queuelake.errors import ConfigError
 from queuelake.settings import Listener, Settings
 
@@ -22,19 +20,22 @@ log = logging.getLogger("queuelake.listener")
 
 BACKLOG = 4096
 
+ProtocolFactory = Callable[[str], ClientProtocol]  # from the scheme of a listener
+
 
 class Listeners:
     """Every open listener. They are kept here: a server nobody refers to is closed."""
 
-    def __init__(self, broker: Broker, settings: Settings) -> None:
-        self._broker = broker
+    def __init__(self, make_protocol: ProtocolFactory, settings: Settings) -> None:
+        self._make_protocol = make_protocol
         self._settings = settings
         self._servers: list[asyncio.AbstractServer] = []
         self._context: ssl.SSLContext | None = None
         self._unix_path = ""
-        self.addresses: list[str] = []  # as URLs, for people and for the `ready` line
+        self._addresses: list[str] = []
 
-    async def open(self) -> None:
+    async def open(self) -> list[str]:
+        """Open all of them; returns their addresses, for people and for the `ready` line."""
         listeners = self._settings.listeners
         await self._open_tcp("mqtt", listeners.mqtt, None)
         await self._open_tcp("ws", listeners.ws, None)
@@ -44,13 +45,14 @@ class Listeners:
             await self._open_tcp("wss", listeners.wss, self._context)
         if listeners.unix.path:
             await self._open_unix(listeners.unix.path, int(listeners.unix.mode, 8))
+        return self._addresses
 
     def _factory(self, scheme: str) -> Callable[[], asyncio.BaseProtocol]:
-        broker = self._broker
-        if scheme in ("ws", "wss"):
-            return lambda: WebSocketAdapter(Connection(broker, scheme))  # type: ignore[return-value]
+        make = self._make_protocol
         # asyncio asks for the methods of a protocol, not for its base class.
-        return lambda: Connection(broker, scheme)  # type: ignore[return-value]
+        if scheme in ("ws", "wss"):
+            return lambda: WebSocketAdapter(make(scheme))  # type: ignore[return-value]
+        return lambda: make(scheme)  # type: ignore[return-value]
 
     async def _open_tcp(
         self, scheme: str, listener: Listener, context: ssl.SSLContext | None
@@ -78,7 +80,7 @@ class Listeners:
         for opened in server.sockets:
             host, port = opened.getsockname()[:2]
             host = f"[{host}]" if opened.family == socket.AF_INET6 else host
-            self.addresses.append(f"{scheme}://{host}:{port}{path}")
+            self._addresses.append(f"{scheme}://{host}:{port}{path}")
 
     async def _open_unix(self, path: str, mode: int) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -95,7 +97,7 @@ class Listeners:
             ) from None
         self._unix_path = path
         self._servers.append(server)
-        self.addresses.append(f"unix://{path}")
+        self._addresses.append(f"unix://{path}")
 
     def reload_certificate(self) -> None:
         """Connections from now on get the new certificate; those which are open stay."""

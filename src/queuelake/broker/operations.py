@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import bisect
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,7 +76,6 @@ class Operations:
             child_restarts,
             audit,
         )
-        self.started = {name: asyncio.Event() for name in child_restarts}
 
     def table(self) -> dict[str, Operation]:
         return {
@@ -86,7 +84,6 @@ class Operations:
             "clients": self.clients,
             "client": self.client,
             "disconnect": self.disconnect,
-            "child_started": self.child_started,
             **self._metric_operations.table(),
             **self._admin_operations.table(),
             **self._access_operations.table(),
@@ -99,12 +96,6 @@ class Operations:
             **self._broker.staging.table(),
             **self._pipeline_operations.table(),
         }
-
-    def child_started(self, args: dict[str, object]) -> bool:
-        started = self.started.get(str(args.get("name")))
-        if started is not None:
-            started.set()
-        return True
 
     def readiness(self, _: dict[str, object]) -> Readiness:
         found = problems(self._broker)

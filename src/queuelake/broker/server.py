@@ -29,13 +29,12 @@ from queuelake.broker.children import (
     reserve,
     url,
 )
+from queuelake.broker.clock import Clock
 from queuelake.broker.compiled import is_compiled
 from queuelake.broker.control import ControlServer
-from queuelake.broker.core import Broker
 from queuelake.broker.listener import Listeners
-from queuelake.broker.operations import Operations
-from queuelake.broker.sys_topics import SysTopics
-from queuelake.broker.tracing import Tracer
+from queuelake.broker.serving import Place, Serving
+from queuelake.control import CHILD_STARTED
 from queuelake.control_audit import AUDIT
 from queuelake.errors import ConfigError
 from queuelake.settings import Flight, Grpc, Settings
@@ -76,46 +75,42 @@ class Server:
         self._origins = origins
         self._data_dir = Path(settings.data_dir).expanduser()
         self._stop = asyncio.Event()
-        self._renewing: asyncio.Future[None] | None = None  # only held, so that it lives
 
     async def serve(self) -> int:
-        settings = self._settings
-        loop = asyncio.get_running_loop()
-        store = LmdbStore(self._data_dir, settings.storage)
+        store = LmdbStore(self._data_dir, self._settings.storage)
         try:
             ensure_api_key(self._data_dir)
-            broker = Broker(settings, store, loop)
-            broker.start()
-            await self._serve(broker, store)
+            await self._serve(store)
         finally:
             store.close()
         log.info("stopped")
         return 0
 
-    async def _serve(self, broker: Broker, store: LmdbStore) -> None:
+    async def _serve(self, store: LmdbStore) -> None:
         settings = self._settings
-        listeners = Listeners(broker, settings)
-        addresses = listeners.addresses
+        addresses: list[str] = []
         async with contextlib.AsyncExitStack() as stack:
-            self._trace(broker, stack)
-            stack.push_async_callback(self._drain, broker)
-            await listeners.open()
-            stack.callback(listeners.close)
-            supervisor = self._supervisor(stack, store, addresses)
-            audit = Audit(self._data_dir, broker.clock.now_ms)
-            operations = Operations(broker, addresses, supervisor.restarts, self._origins, audit)
-            operations.backups.on_end = store.free_dead_readers
-            stack.push_async_callback(operations.backups.close)
+            audit = Audit(self._data_dir, Clock().now_ms)
             stack.callback(audit.close)
-            table = operations.table() | {AUDIT: audit.page}
-            control = ControlServer(self._data_dir, table, audit)
+            services: list[str] = []
+            supervisor = self._supervisor(stack, store, services)
+            place = Place(
+                settings, self._origins, self._data_dir, addresses, supervisor.restarts, audit
+            )
+            serving = Serving(place, store)
+            serving.start()
+            stack.push_async_callback(serving.stop)
+            listeners = Listeners(serving.protocol, settings)
+            stack.callback(listeners.close)
+            addresses += [*await listeners.open(), *services]
+            own = {AUDIT: audit.page, CHILD_STARTED: supervisor.child_started}
+            control = ControlServer(self._data_dir, {**serving.table, **own}, audit)
             await control.start()
             stack.push_async_callback(control.close)
-            self._handle_signals(broker, listeners)
+            self._handle_signals(serving, listeners)
             supervisor.start()
             stack.push_async_callback(supervisor.close, settings.shutdown_timeout_s / 2)
-            await self._children_started(operations)
-            SysTopics(broker, settings.sys.interval_s).start()
+            await self._children_started(supervisor)
             if settings.storage.durability == "buffered":
                 stack.callback(asyncio.create_task(_sync_now_and_then(store)).cancel)
             gc.set_threshold(*GC_THRESHOLDS)
@@ -130,20 +125,6 @@ class Server:
             print("ready " + " ".join(addresses), flush=True)
             await self._stop.wait()
             log.info("stopping")
-
-    def _trace(self, broker: Broker, stack: contextlib.AsyncExitStack) -> None:
-        settings = self._settings.otel
-        if not settings.enabled:
-            return
-        try:
-            from queuelake.broker.trace_export import TraceExport
-        except ImportError:
-            mistake = "otel.enabled: traces need more packages; pip install 'queuelake[otel]'"
-            raise ConfigError([mistake]) from None
-        export = TraceExport(settings)
-        stack.callback(export.close)
-        tracer = broker.queues.tracer = Tracer(export, settings.sample_ratio)
-        stack.callback(tracer.close)
 
     def _supervisor(
         self, stack: contextlib.AsyncExitStack, store: LmdbStore, addresses: list[str]
@@ -167,11 +148,11 @@ class Server:
             children.append(export_child(settings, self._data_dir, address))
         return Supervisor(children, on_death=lambda _: store.free_dead_readers())
 
-    async def _children_started(self, operations: Operations) -> None:
+    async def _children_started(self, supervisor: Supervisor) -> None:
         """`ready` means every address answers; a broken child delays it, no more."""
 
         async def all_started() -> None:
-            for event in operations.started.values():
+            for event in supervisor.started.values():
                 await event.wait()
 
         waits = [asyncio.ensure_future(wait) for wait in (all_started(), self._stop.wait())]
@@ -181,34 +162,24 @@ class Server:
         for wait in waiting:
             wait.cancel()
         if not done:
-            late = [name for name, event in operations.started.items() if not event.is_set()]
+            late = [name for name, event in supervisor.started.items() if not event.is_set()]
             log.warning("not started within %s s: %s", CHILD_START_TIMEOUT_S, ", ".join(late))
 
-    async def _drain(self, broker: Broker) -> None:
-        try:
-            await asyncio.wait_for(broker.stop(), self._settings.shutdown_timeout_s)
-        except TimeoutError:
-            log.error("not everything was written within %s s", self._settings.shutdown_timeout_s)
-
-    def _handle_signals(self, broker: Broker, listeners: Listeners) -> None:
+    def _handle_signals(self, serving: Serving, listeners: Listeners) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._reload, broker, listeners)
+        loop.add_signal_handler(signal.SIGHUP, _reload, serving, listeners)
 
-    def _reload(self, broker: Broker, listeners: Listeners) -> None:
-        for name, reload in (
-            ("certificate", listeners.reload_certificate),
-            ("users", broker.authenticator.reload),
-            ("rules", broker.permissions.reload),
-        ):
-            try:
-                reload()
-                log.info("%s read again", name)
-            except ConfigError as error:
-                for mistake in error.mistakes:
-                    log.error("%s kept as it was: %s", name, mistake)
-        self._renewing = asyncio.ensure_future(broker.permissions.renew())
+
+def _reload(serving: Serving, listeners: Listeners) -> None:
+    try:
+        listeners.reload_certificate()
+        log.info("certificate read again")
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            log.error("certificate kept as it was: %s", mistake)
+    serving.reload()
 
 
 def _reserve(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from websockets.exceptions import InvalidHandshake
 from websockets.frames import Frame, Opcode
@@ -17,8 +17,6 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
-
-from queuelake.broker.connection import Connection
 
 log = logging.getLogger("queuelake.websocket")
 _quiet = logging.getLogger("queuelake.websocket.frames")
@@ -31,10 +29,30 @@ UNREAD_BYTES_MAX = 64 * 1024 * 1024
 UNSUPPORTED_DATA = 1003
 
 
-class WebSocketAdapter(asyncio.Transport):
-    """Between a network transport and a `Connection`."""
+class ClientProtocol(Protocol):
+    """What serves one client: a `Connection`, or who passes its bytes on to one."""
 
-    def __init__(self, connection: Connection) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def eof_received(self) -> bool: ...
+
+    def connection_lost(self, error: Exception | None) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def leave(self, why: str, clean: bool) -> None:
+        """The client is gone, or must go, whatever its transport says yet."""
+        ...
+
+
+class WebSocketAdapter(asyncio.Transport):
+    """Between a network transport and a protocol for MQTT."""
+
+    def __init__(self, connection: ClientProtocol) -> None:
         super().__init__()
         self._connection = connection
         self._frames = ServerProtocol(

@@ -48,7 +48,7 @@ def main() -> int:
         log.error("flight does not listen on %s:%d: %s", start.bind, start.port, exc)
         return 1
     try:
-        control.call(data_dir, "child_started", {"name": "export"}, START_TIMEOUT_S)
+        control.call(data_dir, control.CHILD_STARTED, {"name": "export"}, START_TIMEOUT_S)
     except QueuelakeError as exc:
         log.warning("the broker was not told of the start: %s", exc)
     stop.wait()

@@ -1,0 +1,103 @@
+"""A broker at work in a process, with what is about it: its operations, traces and `$SYS`.
+
+A single node has one of these for its whole life; a node of a cluster, while it is the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from queuelake.broker.audit import Audit
+from queuelake.broker.committer import Committer
+from queuelake.broker.connection import Connection
+from queuelake.broker.core import Broker
+from queuelake.broker.operation import Operation
+from queuelake.broker.operations import Operations
+from queuelake.broker.sys_topics import SysTopics
+from queuelake.broker.tracing import Tracer
+from queuelake.errors import ConfigError
+from queuelake.settings import Settings
+from queuelake.storage.lmdb_store import LmdbStore
+
+log = logging.getLogger("queuelake.server")
+
+
+class Place(NamedTuple):
+    """The process a broker works in."""
+
+    settings: Settings
+    origins: Mapping[str, str]  # where settings are from
+    data_dir: Path
+    addresses: list[str]  # as URLs; they are added while the process starts
+    child_restarts: Mapping[str, int]
+    audit: Audit
+
+
+class Serving:
+    def __init__(self, place: Place, store: LmdbStore, committer: Committer | None = None) -> None:
+        self._place = place
+        self._stack = contextlib.ExitStack()
+        self._renewing: asyncio.Future[None] | None = None  # only held, so that it lives
+        self.broker = Broker(place.settings, store, asyncio.get_running_loop(), committer)
+        self._operations = Operations(
+            self.broker, place.addresses, place.child_restarts, place.origins, place.audit
+        )
+        self._operations.backups.on_end = store.free_dead_readers
+        self.table: Mapping[str, Operation] = self._operations.table()
+
+    def start(self) -> None:
+        self._trace()
+        self.broker.start()
+        SysTopics(self.broker, self._place.settings.sys.interval_s).start()
+
+    def _trace(self) -> None:
+        settings = self._place.settings.otel
+        if not settings.enabled:
+            return
+        try:
+            from queuelake.broker.trace_export import TraceExport
+        except ImportError:
+            mistake = "otel.enabled: traces need more packages; pip install 'queuelake[otel]'"
+            raise ConfigError([mistake]) from None
+        export = TraceExport(settings)
+        self._stack.callback(export.close)
+        tracer = self.broker.queues.tracer = Tracer(export, settings.sample_ratio)
+        self._stack.callback(tracer.close)
+
+    def protocol(self, listener: str) -> Connection:
+        """For a client which has just connected."""
+        return Connection(self.broker, listener)
+
+    def reload(self) -> None:
+        """Read users, token keys and rules again; what is wrong is kept as it was."""
+        for name, reload in (
+            ("users", self.broker.authenticator.reload),
+            ("rules", self.broker.permissions.reload),
+        ):
+            try:
+                reload()
+                log.info("%s read again", name)
+            except ConfigError as error:
+                for mistake in error.mistakes:
+                    log.error("%s kept as it was: %s", name, mistake)
+        self._renewing = asyncio.ensure_future(self.broker.permissions.renew())
+
+    async def stop(self) -> None:
+        """Tell every client, and write what is left."""
+        await self._operations.backups.close()
+        timeout_s = self._place.settings.shutdown_timeout_s
+        try:
+            await asyncio.wait_for(self.broker.stop(), timeout_s)
+        except TimeoutError:
+            log.error("not everything was written within %s s", timeout_s)
+        self._stack.close()
+
+    async def abandon(self, why: str) -> None:
+        """Nothing it has can be written any more: drop it, and everybody who is connected."""
+        self.broker.runner.failure = why
+        await self.stop()
