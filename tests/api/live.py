@@ -22,7 +22,8 @@ from queuelake.admin.services import Services
 from queuelake.apikey import KeyFile, ensure_api_key, read_api_key
 from queuelake.broker.children import bind_http
 from queuelake.broker.control import ControlServer
-from queuelake.control import ControlClient, GrpcStart
+from queuelake.control import GrpcStart
+from queuelake.control_client import ControlClient
 from queuelake.settings import Http, Settings
 from tests.api.fake_broker import FakeBroker
 

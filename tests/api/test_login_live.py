@@ -11,7 +11,7 @@ from queuelake.admin.services import Services
 from queuelake.apikey import Caller, KeyFile
 from queuelake.broker.auth.passwords import Grants
 from queuelake.broker.auth.useredit import Secret, UserEditor
-from queuelake.control import ControlClient
+from queuelake.control_client import ControlClient
 from queuelake.errors import AnswerError
 from tests.harness.broker import BrokerProcess
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from queuelake import control
+from queuelake import control_client
 from queuelake import control_pipeline as ops
 from queuelake.admin import job_starting
 from queuelake.admin.job_starting import JobStarter, JobWanted, NoPipelineError, arguments
-from queuelake.control import ControlClient
+from queuelake.control_client import ControlClient
 from queuelake.errors import RefusedError
 from tests.api.live import Answer, wait_until
 from tests.api.queue_rest import Connect, Rest, consume
@@ -23,7 +23,7 @@ def post(rest: Rest, path: str, body: Any = None) -> Answer:
 
 
 def ask(rest: Rest, op: str, **args: object) -> Any:
-    return control.call(rest.broker.data_dir, op, args, 10.0)
+    return control_client.call(rest.broker.data_dir, op, args, 10.0)
 
 
 def of_queue(rest: Rest, name: str) -> Any:

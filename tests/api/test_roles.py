@@ -13,7 +13,7 @@ from queuelake.admin.auth import needed_role
 from queuelake.admin.roles import CHANGING, READING, role_for
 from queuelake.admin.services import Services
 from queuelake.apikey import KeyFile
-from queuelake.control import ControlClient
+from queuelake.control_client import ControlClient
 
 
 def test_a_service_takes_the_role_of_its_routes(tmp_path: Path) -> None:

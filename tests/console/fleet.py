@@ -10,7 +10,7 @@ import time
 
 import msgspec
 
-from queuelake import control
+from queuelake import control_client
 from queuelake.control_pipeline import JOB_TOLD
 from queuelake.flight import JobTold
 from tests.api.queue_rest import Rest
@@ -110,4 +110,4 @@ class Fleet:
         for number, job in enumerate(told):
             started = msgspec.structs.replace(job, started_ms=now_ms - 3_600_000 // (number + 1))
             args = msgspec.to_builtins(started)
-            control.call(self._broker.data_dir, JOB_TOLD, args, 5.0)
+            control_client.call(self._broker.data_dir, JOB_TOLD, args, 5.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from queuelake.control import call
+from queuelake.control_client import call
 from tests.harness.broker import BrokerProcess
 
 TIMEOUT_S = 15.0

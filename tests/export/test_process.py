@@ -15,7 +15,7 @@ from pyarrow import flight as pyflight
 
 from queuelake import flight as contract
 from queuelake.apikey import add_key
-from queuelake.control import call
+from queuelake.control_client import call
 from tests.api.live import wait_until
 from tests.api.test_children import alive
 from tests.conftest import BrokerFactory

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from queuelake import control
+from queuelake import control_client
 from queuelake import control_pipeline as ops
 from queuelake.storage import api, lmdb_store
 from queuelake.storage.chunk import decode_chunk
@@ -62,7 +62,7 @@ def test_what_was_settled_before_a_kill_is_there_for_the_archive(
     wait_until(lambda: lag(broker)["held_bytes"] > 0)
     mark = [lag(broker)["queues"][0]["queue_id"], 0, len(accepted)]
     args = {"table": "messages", "lake": "delta-1", "marks": [mark], "adopt": False}
-    control.call(broker.data_dir, ops.LAKE_ARCHIVED, args, 10.0)
+    control_client.call(broker.data_dir, ops.LAKE_ARCHIVED, args, 10.0)
     broker.kill()
     broker.start()
     wait_until(lambda: not stored(broker))
@@ -70,4 +70,4 @@ def test_what_was_settled_before_a_kill_is_there_for_the_archive(
 
 
 def lag(broker: BrokerProcess) -> dict[str, object]:
-    return control.call(broker.data_dir, ops.ARCHIVE_LAG, {}, 10.0)  # type: ignore[return-value]
+    return control_client.call(broker.data_dir, ops.ARCHIVE_LAG, {}, 10.0)  # type: ignore[return-value]

@@ -39,7 +39,14 @@ LAYERS = (
     ("tables",),
     ("flight",),
     (
-        *("control", "control_queues", "control_mq", "control_ecq", "control_sdv"),
+        *(
+            "control",
+            "control_client",
+            "control_queues",
+            "control_mq",
+            "control_ecq",
+            "control_sdv",
+        ),
         *("control_pipeline", "control_audit", "control_admin"),
         *("control_access", "control_backup"),
     ),

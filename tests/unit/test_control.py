@@ -13,15 +13,8 @@ import msgspec
 import pytest
 
 from queuelake.broker.control import REQUESTS_PER_CONNECTION_MAX, ControlServer, Operation
-from queuelake.control import (
-    FRAME_BYTES_MAX,
-    ClientInfo,
-    ControlClient,
-    Histogram,
-    MetricsSnapshot,
-    call,
-    socket_path,
-)
+from queuelake.control import FRAME_BYTES_MAX, ClientInfo, Histogram, MetricsSnapshot, socket_path
+from queuelake.control_client import ControlClient, call
 from queuelake.errors import AnswerError, BrokerDownError, RefusedError, StorageError
 
 

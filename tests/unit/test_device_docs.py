@@ -14,7 +14,7 @@ from queuelake.admin.app import create_app
 from queuelake.admin.services import Services
 from queuelake.apikey import KeyFile
 from queuelake.cli import ecq, sdv
-from queuelake.control import ControlClient
+from queuelake.control_client import ControlClient
 from queuelake.ecq_settings import EcqConfig
 from queuelake.sdv_settings import SdvConfig
 

@@ -24,7 +24,8 @@ from queuelake.admin.job_starting import JobStarter
 from queuelake.admin.server import SHUTDOWN_TIMEOUT_S, make_server
 from queuelake.admin.services import Services
 from queuelake.apikey import KeyFile
-from queuelake.control import AdminStart, ControlClient, GrpcStart
+from queuelake.control import AdminStart, GrpcStart
+from queuelake.control_client import ControlClient
 from queuelake.logs import configure_logging
 
 EXIT_USAGE = 2

@@ -7,7 +7,6 @@ from msgspec import structs
 from queuelake import control_access as ops
 from queuelake import control_backup as backup_ops
 from queuelake.apikey import Caller
-from queuelake.control import ControlClient
 from queuelake.control_access import (
     AclInForce,
     AclRules,
@@ -18,6 +17,7 @@ from queuelake.control_access import (
     UserPage,
 )
 from queuelake.control_backup import BackupInfo, BackupList
+from queuelake.control_client import ControlClient
 
 # Many clients may be hashing their passwords, and all who are online follow a change.
 ACCESS_TIMEOUT_S = 30.0

@@ -18,7 +18,8 @@ from typing import IO, Annotated, Final
 
 from msgspec import Meta, Struct
 
-from queuelake.control import ControlClient, Status
+from queuelake.control import Status
+from queuelake.control_client import ControlClient
 from queuelake.control_pipeline import JOB, JOB_START, JOB_TOLD
 from queuelake.errors import QueuelakeError, RefusedError
 from queuelake.flight import JobAnswer, JobTold

@@ -23,7 +23,6 @@ from queuelake.control import (
     CHILD_STARTED,
     ClientInfo,
     ClientPage,
-    ControlClient,
     MetricsSnapshot,
     Readiness,
     Status,
@@ -38,6 +37,7 @@ from queuelake.control_admin import (
     SubscriptionPage,
 )
 from queuelake.control_audit import AUDIT, AuditPage
+from queuelake.control_client import ControlClient
 from queuelake.control_ecq import (
     EcqConfigInfo,
     EcqEntryPage,

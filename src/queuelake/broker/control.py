@@ -70,7 +70,7 @@ class ControlServer:
             # Between bind and listen nobody can connect, so the mode is never too wide.
             self._path.chmod(0o600)
             sock.setblocking(False)
-            self._server = await asyncio.start_unix_server(self._serve, sock=sock)
+            self._server = await asyncio.start_unix_server(self.serve, sock=sock)
         except BaseException:
             sock.close()
             raise
@@ -90,7 +90,7 @@ class ControlServer:
                 task.cancel()
         _remove_socket(self._data_dir)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         if len(self._connections) >= CONNECTIONS_MAX:

@@ -47,7 +47,7 @@ class Asker:
             AnswerError: the broker said no.
             RefusedError: an argument is no UTF-8 text, so it can name nothing.
         """
-        from queuelake.control import call
+        from queuelake.control_client import call
 
         try:
             return call(self._data_dir, operation, arguments, TIMEOUT_S)

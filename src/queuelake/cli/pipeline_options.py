@@ -217,7 +217,7 @@ def _pairs(conf: list[str]) -> dict[str, str]:
 
 def _flight_url(settings: Settings) -> str:
     """Where the broker of this data directory serves Flight now, else where it is set to."""
-    from queuelake.control import call
+    from queuelake.control_client import call
 
     try:
         status = call(Path(settings.data_dir), "status", {}, STATUS_TIMEOUT_S)

@@ -174,7 +174,7 @@ def _read(url: str, status: int, content: bytes) -> Any:
 
 
 def _local_url(directory: Path) -> str:
-    from queuelake.control import call
+    from queuelake.control_client import call
 
     status = call(directory, "status", {}, 5.0)
     assert isinstance(status, dict)

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from queuelake import control
+from queuelake import control, control_client
 from queuelake.control import ExportStart
 from queuelake.errors import QueuelakeError
 from queuelake.export.server import FlightServer
@@ -48,7 +48,7 @@ def main() -> int:
         log.error("flight does not listen on %s:%d: %s", start.bind, start.port, exc)
         return 1
     try:
-        control.call(data_dir, control.CHILD_STARTED, {"name": "export"}, START_TIMEOUT_S)
+        control_client.call(data_dir, control.CHILD_STARTED, {"name": "export"}, START_TIMEOUT_S)
     except QueuelakeError as exc:
         log.warning("the broker was not told of the start: %s", exc)
     stop.wait()

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from queuelake import control, control_pipeline
+from queuelake import control, control_client, control_pipeline
 from queuelake import flight as contract
 from queuelake.apikey import Caller, KeyFile, Role
 from queuelake.control import ExportStart
@@ -115,7 +115,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         raise RefusedError(f"there is no action {name!r}")
 
     def _broker(self, operation: str, args: dict[str, object]) -> object:
-        return control.call(self._data_dir, operation, args, CALL_TIMEOUT_S)
+        return control_client.call(self._data_dir, operation, args, CALL_TIMEOUT_S)
 
     def list_actions(self, _context: Any) -> list[tuple[str, str]]:
         return [

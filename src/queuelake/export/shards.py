@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from queuelake import control
+from queuelake import control_client
 from queuelake.control_pipeline import QUEUE_FLAGS, QueueFlags
 from queuelake.export.places import first_at, reach
 from queuelake.export.queues import (
@@ -99,5 +99,5 @@ class _Finder:
 
 def queue_flags(data_dir: Path) -> Flags:
     """What the settings of queues say, by their numbers."""
-    answer = control.call(data_dir, QUEUE_FLAGS, {}, CALL_TIMEOUT_S)
+    answer = control_client.call(data_dir, QUEUE_FLAGS, {}, CALL_TIMEOUT_S)
     return {one.number: one for one in msgspec.convert(answer, list[QueueFlags])}

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from queuelake import control
+from queuelake import control_client
 from queuelake import control_pipeline as ops
 from queuelake.control_pipeline import CommitStage, StageTarget
 from queuelake.errors import AnswerError, RefusedError
@@ -138,7 +138,7 @@ class Staging:
     def _ask(
         self, operation: str, args: dict[str, object], timeout_s: float = ASK_TIMEOUT_S
     ) -> object:
-        return control.call(self._data_dir, operation, args, timeout_s)
+        return control_client.call(self._data_dir, operation, args, timeout_s)
 
 
 def _checked(batch: pa.RecordBatch, target: StageTarget) -> pa.RecordBatch:
