@@ -440,7 +440,6 @@ async def test_streams_of_asyncio_work_on_tunnels(world: World) -> None:
     assert bytes(far.data) == b"question\n"
     tunnel_of(far).write(b"x" * 500_000 + b"\n")
     tunnel_of(far).close()
-    world.wires.on_send = lambda: asyncio.get_running_loop().call_soon(world.wires.deliver)
-    asyncio.get_running_loop().call_soon(world.wires.deliver)
+    world.wires.run()
     assert len(await reader.read(-1)) == 500_001
     writer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 
@@ -17,10 +18,15 @@ class Wires:
         self.waiting: deque[tuple[str, bytes]] = deque()
         self.loses: Callable[[str, bytes], bool] = lambda subject, data: False
         self.sent = 0
-        self.on_send: Callable[[], None] = lambda: None
+        self.on_send: Callable[[], object] = lambda: None
 
     def messenger(self, node: str) -> WireMessenger:
         return WireMessenger(self, node)
+
+    def run(self) -> None:
+        """Hand over by itself from now on, in the turn after."""
+        loop = asyncio.get_running_loop()
+        self.on_send = lambda: loop.call_soon(self.deliver, 1)
 
     def deliver(self, count: int = 1_000_000) -> int:
         """Hand over up to this many of the messages which wait now; returns how many."""

@@ -144,8 +144,12 @@ class Tunnel(asyncio.Transport):
         """What was written is sent first."""
         if not self._closing:
             self._closing = True
+            self._reading_paused = False
             self._unread.clear()
-            self._carrier.want(self)
+            if self._end_seen:
+                self._leave(None)  # nobody is there to take it
+            else:
+                self._carrier.want(self)
 
     def abort(self) -> None:
         self.reset("the other side broke it off")
