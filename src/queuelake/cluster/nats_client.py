@@ -1,0 +1,119 @@
+"""nats-py as a cluster needs it, in one place: which server, how to log in, and what is lost with a
+connection.
+
+Three of its inner methods are replaced, each for a reason given there. The tests of the engine fail
+when a later nats-py has them no more.
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+from nats import errors
+from nats.aio.client import Client, Server, ServerVersion
+
+from queuelake.cluster_settings import ClusterConfig
+
+CONNECT_TIMEOUT_S: Final = 2
+# A server is given up when this many pings in a row had no answer.
+PING_INTERVAL_S: Final = 1
+PINGS_MAX: Final = 3
+RECONNECT_DELAY_S_MIN: Final = 0.1
+RECONNECT_DELAY_S_MAX: Final = 1.0
+
+
+class NatsClient(Client):
+    """A connection which is dropped at once when it is lost, with all that was not sent yet."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        super().__init__()
+        self._config = config
+        self._lost_server = ""
+        self._attempts = 0
+
+    def connect_options(self) -> dict[str, Any]:
+        """What `connect()` takes, but for the callbacks."""
+        config = self._config
+        return {
+            "servers": config.urls,
+            "name": f"queuelake {config.node_name}",
+            "user": config.user or None,
+            "password": config.password or None,
+            "token": config.token or None,
+            "user_credentials": Path(config.credentials_file) if config.credentials_file else None,
+            "nkeys_seed": config.nkey_seed_file or None,
+            "tls": _tls_context(config),
+            "reconnect_to_server_handler": self._choose_server,
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "reconnect_time_wait": 1,
+            "max_reconnect_attempts": -1,
+            "ping_interval": PING_INTERVAL_S,
+            "max_outstanding_pings": PINGS_MAX,
+            "dont_randomize": True,  # the first one is the nearest
+            "pending_size": 0,  # nothing waits for a connection
+        }
+
+    def version(self) -> tuple[int, int]:
+        """Of the server we are connected to."""
+        version: ServerVersion = self.connected_server_version
+        return version.major, version.minor
+
+    def abort(self) -> None:
+        """Drop the connection. To close it would first send what is left, which may take for ever
+        when the other side hangs."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+    async def _attempt_reconnect(self) -> None:
+        """Theirs keeps what was not sent for the next connection: stale when it arrives."""
+        self._pending.clear()
+        self._pending_data_size = 0
+        self.abort()
+        assert self._current_server is not None
+        self._lost_server = self._current_server.uri.netloc
+        self._attempts = 0
+        await super()._attempt_reconnect()
+
+    async def _process_err(self, err_msg: str) -> None:
+        """Theirs closes for ever after most errors a server can send."""
+        error = errors.Error(f"nats: {err_msg}")
+        if "permissions violation" in err_msg:
+            await self._error_cb(error)
+        else:
+            await self._process_op_err(error)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """Theirs logs in without TLS when the server does not ask for it."""
+        if initial_connection and _wants_tls(self._config) and not info.get("tls_required"):
+            raise errors.SecureConnWantedError
+        await super()._process_info(info, initial_connection)
+
+    def _choose_server(
+        self, servers: list[Server], info: dict[str, Any]
+    ) -> tuple[Server | None, float]:
+        """Each server in turn, the one we lost last; who failed all of them waits a while."""
+        urls = [server.uri.netloc for server in servers]
+        known = urls.index(self._lost_server) + 1 if self._lost_server in urls else 0
+        order = servers[known:] + servers[:known]
+        order.sort(key=lambda server: server.uri.netloc == self._lost_server)
+        turn, index = divmod(self._attempts, len(order))
+        self._attempts += 1
+        delay_s = random.uniform(RECONNECT_DELAY_S_MIN, RECONNECT_DELAY_S_MAX) if turn else 0.0
+        return order[index], delay_s
+
+
+def _wants_tls(config: ClusterConfig) -> bool:
+    return bool(
+        config.ca_file or config.certificate or any(url.startswith("tls:") for url in config.urls)
+    )
+
+
+def _tls_context(config: ClusterConfig) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=config.ca_file or None)
+    if config.certificate:
+        context.load_cert_chain(config.certificate, config.key)
+    return context

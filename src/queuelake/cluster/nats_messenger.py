@@ -1,0 +1,115 @@
+"""Messages between nodes over the subjects of NATS, below `queuelake.{cluster}.`.
+
+What is sent goes out with the next turn of the loop, in order. It is dropped while there is no
+connection, and when a connection takes nothing for long: who numbers messages sees the gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final
+
+from nats.aio.msg import Msg
+
+from queuelake.cluster.engine import Receiver
+from queuelake.cluster.nats_link import Link, NoAnswerError, NobodyListensError
+
+UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
+PAYLOAD_BYTES_MAX: Final = 1024 * 1024
+PING_TIMEOUT_S: Final = 1.0
+
+log = logging.getLogger("queuelake.cluster")
+
+
+class NatsMessenger:
+    """`Messenger` of the engine."""
+
+    def __init__(self, link: Link, cluster: str, node: str) -> None:
+        self.node = node
+        self.payload_bytes_max = min(PAYLOAD_BYTES_MAX, link.payload_bytes_max)
+        self.dropped = 0
+        self._link = link
+        self._prefix = f"queuelake.{cluster}."
+        self._unsent: deque[tuple[str, bytes]] = deque()
+        self._unsent_bytes = 0
+        self._wake = asyncio.Event()
+        self._sender: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Be there for `is_there` of the other nodes, and begin to send."""
+        self._sender = asyncio.create_task(self._send_all())
+        await self._link.subscribe(self._ping_subject(self.node), self._on_ping)
+
+    async def close(self) -> None:
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+
+    def send(self, subject: str, data: bytes) -> None:
+        if (
+            not self._link.connected
+            or self._unsent_bytes + self._link.unsent_bytes + len(data) > UNSENT_BYTES_MAX
+        ):
+            self._drop()
+        else:
+            self._unsent.append((subject, data))
+            self._unsent_bytes += len(data)
+            self._wake.set()
+
+    async def receive(self, subject: str, receiver: Receiver) -> None:
+        async def on_message(message: Msg) -> None:
+            try:
+                receiver(message.data)
+            except Exception:
+                log.exception("a message at %s was not understood", subject)
+
+        await self._link.subscribe(self._prefix + subject, on_message)
+
+    async def is_there(self, node: str) -> bool:
+        """As the engine says it. While a node goes from one server to another it is not there, for
+        some milliseconds: ask twice."""
+        try:
+            await self.ping(node)
+        except NobodyListensError:
+            return False
+        except NoAnswerError:
+            return True
+        return True
+
+    async def ping(self, node: str) -> None:
+        """Wait for an answer of this node.
+
+        Raises:
+            NobodyListensError: it is not there.
+            NoAnswerError: it may be there, and does not answer.
+        """
+        question = await self._link.ask(self._ping_subject(node), b"")
+        await self._link.answer(question, PING_TIMEOUT_S)
+
+    def _ping_subject(self, node: str) -> str:
+        return f"{self._prefix}node.{node}.ping"
+
+    async def _on_ping(self, message: Msg) -> None:
+        try:
+            await self._link.send(message.reply, b"")
+        except NoAnswerError:
+            pass  # the one who asked is told that nobody listens
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._unsent:
+                subject, data = self._unsent.popleft()
+                self._unsent_bytes -= len(data)
+                try:
+                    await self._link.send(self._prefix + subject, data)
+                except NoAnswerError:
+                    self._drop()
+
+    def _drop(self) -> None:
+        if not self.dropped:
+            log.warning("messages to other nodes are dropped: NATS does not take them")
+        self.dropped += 1
