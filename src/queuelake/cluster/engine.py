@@ -48,8 +48,8 @@ class Log(Protocol):
         """Append these, the first one right behind position `after`; returns the last position.
 
         Raises:
-            ConflictingWriteError: the log does not end at `after`, or somebody else appended between
-                two of them: they are not all in it, and will not be.
+            ConflictingWriteError: the log does not end at `after`, or somebody else appended
+                between two of them: they are not all in it, and will not be.
             UnknownOutcomeError: the first few of them may be in the log, now or later.
         """
         ...
