@@ -40,6 +40,7 @@ from queuelake.storage.resident import MappedFile
 
 STORE_ID = b"store_id"  # in META: 8 random bytes, as hex; no other store has them
 FORMAT_KEY = b"format"
+TURN_KEY = b"turn"  # written by a store which was full, and not by others
 _RESERVE_BYTES_MAX = 64 * 1024 * 1024
 _MAPPED_BYTES_MAX = 48 * 1024 * 1024
 
@@ -170,7 +171,7 @@ class LmdbStore:
         """Pages freed by the last transaction are used again from the next but one on: make it
         that, so that a store which was full and is not any more can be written."""
         with contextlib.suppress(lmdb.MapFullError), self._env.begin(write=True) as transaction:
-            transaction.put(b"turn", str(transaction.id()).encode(), db=self._tables[META])
+            transaction.put(TURN_KEY, str(transaction.id()).encode(), db=self._tables[META])
 
     def _grow(self) -> bool:
         """Double the map; False: it is as large as it may be."""

@@ -1,0 +1,241 @@
+"""A replica which follows the log: read, see what counts, apply it to the own store.
+
+What is applied goes into one transaction with the position it has in the log, so the store alone
+says how far a replica is. Whoever begins reads it there; a commit which was under way when `run`
+was cancelled is waited for first, because nothing may be applied twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from asyncio import Future
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from queuelake.cluster.checking import Checks, InThread, OnCheck
+from queuelake.cluster.engine import EngineError, Log, TruncatedError
+from queuelake.cluster.entry import BATCH, CHECK, GENESIS, BadEntryError, Entry, Genesis
+from queuelake.cluster.replica import Position, Replica, barrier
+from queuelake.errors import StorageError
+from queuelake.storage.api import META, TABLE_NAMES, Batch, ReadTransaction, Store
+from queuelake.storage.batch_codec import BadBatchError, decode_batch
+from queuelake.storage.lmdb_store import FORMAT_KEY, STORE_ID, TURN_KEY
+
+READ_PARTS: Final = 256
+APPLY_BYTES_MAX: Final = 8 * 1024 * 1024  # in one transaction, or little more
+LAG_S: Final = 0.05  # until what is known to be in the log is looked for again
+_LAST_KEY: Final = b"\xff" * 512
+
+log = logging.getLogger("queuelake.cluster.follower")
+
+
+class Behind(StorageError):
+    """What this replica needs next is not in the log: copy the store of another one."""
+
+
+class Stuck(StorageError):
+    """The own store does not take what the log says. Nothing is wrong with what it has."""
+
+
+class ForeignStoreError(StorageError):
+    """The store has data of its own and was never part of this cluster. To join, move the data
+    directory away; to begin a cluster with it, start this node first."""
+
+
+class LostLogError(StorageError):
+    """The log ends before what this replica has applied: it was lost, or is another cluster's."""
+
+
+class Follower:
+    """`run` and `catch_up` exclude each other, and both exclude an owner's commits."""
+
+    def __init__(
+        self,
+        log: Log,
+        store: Store,
+        replica: Replica,
+        in_thread: InThread,
+        *,
+        on_check: OnCheck = lambda check_id, position, digest: None,
+        interval_s: float = 1.0,
+    ) -> None:
+        self.checks = Checks(store, in_thread, on_check)
+        self.end = replica.accepted.position  # the last position which was read
+        self._log = log
+        self._store = store
+        self._replica = replica
+        self._in_thread = in_thread
+        self._interval_s = interval_s
+        self._news = asyncio.Event()
+        self._working = False
+        self._commit_under_way: Future[None] | None = None
+        self._is_untouched = False  # nobody has used the store yet
+        self._is_foreign = False  # it was used, and not by this cluster
+
+    def notify(self, position: int = 0) -> None:
+        """There may be more in the log; a position says how far it reaches at least."""
+        if position == 0 or position > self.end:
+            self._news.set()
+
+    async def run(self) -> None:
+        """Follow until cancelled.
+
+        Raises:
+            Behind, Stuck, ForeignStoreError, LostLogError, DivergedError
+        """
+        with self._alone():
+            await self._begin()
+            is_ours = False
+            while True:
+                self._news.clear()
+                try:
+                    if not is_ours:
+                        await self._log_end()
+                        is_ours = True
+                    while await self._read_on():
+                        pass
+                except EngineError as error:
+                    log.info("log not read behind position %d: %s", self.end, error)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), self._interval_s)
+
+    async def catch_up(self) -> None:
+        """Apply everything which is in the log now; `end` is then where the log ends.
+
+        Raises:
+            EngineError: it could not be read.
+            Behind, Stuck, ForeignStoreError, LostLogError, DivergedError
+        """
+        with self._alone():
+            await self._begin()
+            last = await self._log_end()
+            while self.end < last:
+                if not await self._read_on():
+                    await asyncio.sleep(LAG_S)
+
+    def beginning(self, epoch: int) -> Entry:
+        """With what this node would begin an epoch, behind everything it has applied."""
+        accepted = self._replica.accepted
+        if accepted.position > 0:
+            return barrier(epoch, accepted)
+        with self._store.view() as view:
+            genesis = Genesis(view.get(META, STORE_ID) or b"", self._is_untouched)
+        return Entry(epoch, 0, GENESIS, msgspec.msgpack.encode(genesis))
+
+    async def begin_epoch(self, entry: Entry, position: int) -> None:
+        """The beginning of this node's own epoch is in the log, at this position."""
+        with self._alone():
+            accepted = self._replica.accepted.after(entry, position)
+            await self._commit([Batch()], accepted)
+            self._replica.restart(accepted)
+            self.end = position
+
+    async def close(self) -> None:
+        """After `run` was cancelled: wait for what it left, so that the store can be closed."""
+        await self._commit_ended()
+        await self.checks.close()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        assert not self._working, "two at a time would apply an entry twice"
+        self._working = True
+        try:
+            yield
+        finally:
+            self._working = False
+
+    async def _begin(self) -> None:
+        """Go on where the store is, whoever wrote it."""
+        await self._commit_ended()
+        with self._store.view() as view:
+            position = Position.read(view)
+            self._is_untouched = position.position == 0 and _is_untouched(view)
+        self._is_foreign = position.position == 0 and not self._is_untouched
+        self._replica.restart(position)
+        self.end = position.position
+
+    async def _commit_ended(self) -> None:
+        if self._commit_under_way is not None:
+            await asyncio.wait([self._commit_under_way])
+
+    async def _log_end(self) -> int:
+        """The last position of the log, which no replica can be ahead of."""
+        last = (await self._log.ends())[1]
+        accepted = self._replica.accepted.position
+        if last < accepted:
+            raise LostLogError(f"the log ends at position {last}, this node has applied {accepted}")
+        return last
+
+    async def _read_on(self) -> bool:
+        """Apply the next few entries; False when there are none yet."""
+        try:
+            values = await self._log.read(self.end + 1, READ_PARTS)
+        except TruncatedError as error:
+            self._refuse_foreign_store()
+            raise Behind(f"position {self.end + 1} is not in the log: {error}") from None
+        try:
+            await self._apply(values)
+        except (BadEntryError, BadBatchError) as error:
+            raise Stuck(f"behind position {self._replica.accepted.position}: {error}") from None
+        return bool(values)
+
+    async def _apply(self, values: list[bytes]) -> None:
+        batches: list[Batch] = []
+        size = 0
+        for value in values:
+            self.end += 1
+            entry = self._replica.take(self.end, value)
+            if entry is None:
+                continue
+            self._refuse_foreign_store()
+            batches.append(self._batch_of(entry))
+            size += len(entry.body)
+            if size >= APPLY_BYTES_MAX or entry.kind == CHECK:
+                await self._commit(batches, self._replica.accepted)
+                batches, size = [], 0
+            if entry.kind == CHECK:
+                self.checks.begin(entry.body, self.end)
+        if batches:
+            await self._commit(batches, self._replica.accepted)
+
+    async def _commit(self, batches: list[Batch], position: Position) -> None:
+        position.put(batches[-1])
+        self._commit_under_way = self._in_thread(lambda: self._store.commit_all(batches))
+        try:
+            await asyncio.shield(self._commit_under_way)
+        except StorageError as error:
+            raise Stuck(str(error)) from None
+
+    def _batch_of(self, entry: Entry) -> Batch:
+        if entry.kind == BATCH:
+            return decode_batch(entry.body)
+        if entry.kind == GENESIS:
+            return self._adopt(msgspec.msgpack.decode(entry.body, type=Genesis))
+        return Batch()
+
+    def _adopt(self, genesis: Genesis) -> Batch:
+        """Become a replica of the store a cluster began with."""
+        if not genesis.is_empty:
+            raise Behind("the cluster began with a store which had data already")
+        batch = Batch()
+        if genesis.store_id:
+            batch.put(META, STORE_ID, genesis.store_id)
+        return batch
+
+    def _refuse_foreign_store(self) -> None:
+        if self._is_foreign:
+            raise ForeignStoreError(
+                "the store has data which is not this cluster's; to join, move its directory away"
+            )
+
+
+def _is_untouched(view: ReadTransaction) -> bool:
+    """Whether nobody has used this store yet."""
+    if any(view.count(table) for table in range(len(TABLE_NAMES)) if table != META):
+        return False
+    own = (FORMAT_KEY, STORE_ID, TURN_KEY)
+    return all(key in own for key in view.scan_keys(META, b"", _LAST_KEY))
