@@ -36,6 +36,7 @@ class ScriptedLog:
         self.lagging_reads = 0  # how many of the next reads see nothing yet
         self.read_limit = 1000  # values in one answer
         self.on_append: Callable[[], None] = lambda: None  # just before an append arrives
+        self.unanswered = asyncio.Event()
         self._late: list[tuple[list[bytes], int]] = []
 
     async def append(self, parts: list[bytes], after: int) -> int:
@@ -47,10 +48,10 @@ class ScriptedLog:
             await asyncio.Event().wait()
         if what == "late":
             self._late.append((parts, after))
-        if what in ("lost", "late"):
-            raise UnknownOutcomeError("no answer")
-        self.write(parts[:1] if what == "part" else parts, after)
-        if what in ("silent", "part"):
+        elif what != "lost":
+            self.write(parts[:1] if what == "part" else parts, after)
+        if what != "answer":
+            self.unanswered.set()
             raise UnknownOutcomeError("no answer")
         return self.last
 
