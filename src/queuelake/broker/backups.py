@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,12 +18,12 @@ from typing import Final
 from queuelake import control_backup as ops
 from queuelake.broker.operation import Operation
 from queuelake.control_backup import NAME_PATTERN, BackupInfo, BackupList
-from queuelake.errors import ConflictError, NotFoundError, RefusedError
+from queuelake.errors import ConflictError, NotFoundError, RefusedError, StorageError
 from queuelake.storage.api import Store
 from queuelake.storage.backup import PARTIAL_NAME, STORE_NAME
+from queuelake.storage.backup_child import copy_in_child
 
 DIRECTORY: Final = "backups"
-ERROR_CHARACTERS_MAX: Final = 500
 
 _NAME: Final = re.compile(NAME_PATTERN)
 
@@ -98,25 +97,10 @@ class Backups:
         self._failed.pop(name, None)
 
     async def _copy(self, name: str, directory: Path) -> None:
-        command = [sys.executable, "-m", "queuelake.storage.backup"]
         try:
-            child = await asyncio.create_subprocess_exec(
-                *(*command, str(self._source), str(directory)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            try:
-                _, words = await child.communicate()
-            except asyncio.CancelledError:
-                with contextlib.suppress(ProcessLookupError):
-                    child.kill()
-                await child.wait()
-                raise
-            if child.returncode != 0:
-                text = words.decode(errors="replace").strip()[-ERROR_CHARACTERS_MAX:]
-                self._failed[name] = text or f"the copying ended with {child.returncode}"
-        except OSError as error:
-            self._failed[name] = f"the copying did not start: {error.strerror}"
+            await copy_in_child(self._source, directory)
+        except StorageError as error:
+            self._failed[name] = str(error)
 
     def _ended(self, _: asyncio.Task[None]) -> None:
         self._running = ""

@@ -21,21 +21,26 @@ PARTIAL_NAME = "store.partial"
 READERS_MAX = 512
 ATTEMPTS_MAX = 10
 ROOM_BYTES = 1024 * 1024
+KEEP_ID = "--keep-id"
 
 
-def copy_store(source: Path, directory: Path) -> int:
-    """Copy the LMDB environment `source` to `directory/store`; return the size of the copy."""
+def copy_store(source: Path, directory: Path, *, keep_id: bool = False) -> int:
+    """Copy the LMDB environment `source` to `directory/store`; return the size of the copy.
+
+    `keep_id`: the copy will be a replica, which gives no sequence to anything else.
+    """
     partial = directory / PARTIAL_NAME
     partial.mkdir(mode=0o700)
     try:
         _copy(source, partial)
-        _give_new_id(partial)
+        if not keep_id:
+            _give_new_id(partial)
         data = partial / "data.mdb"
         data.chmod(0o600)
         for path in (data, partial):
-            _sync(path)
+            sync_path(path)
         partial.rename(directory / STORE_NAME)
-        _sync(directory)
+        sync_path(directory)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -78,7 +83,8 @@ def _give_new_id(partial: Path) -> None:
             transaction.put(STORE_ID, new_store_id())
 
 
-def _sync(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Sync a file or a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -86,9 +92,9 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def main(source: str, directory: str) -> int:
+def main(source: str, directory: str, *options: str) -> int:
     try:
-        copy_store(Path(source), Path(directory))
+        copy_store(Path(source), Path(directory), keep_id=KEEP_ID in options)
     except (StorageError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -96,4 +102,4 @@ def main(source: str, directory: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    sys.exit(main(*sys.argv[1:]))
