@@ -36,7 +36,8 @@ class ScriptedLog:
         self.lagging_reads = 0  # how many of the next reads see nothing yet
         self.read_limit = 1000  # values in one answer
         self.on_append: Callable[[], None] = lambda: None  # just before an append arrives
-        self.unanswered = asyncio.Event()
+        self.unanswered = asyncio.Event()  # an append was not
+        self.unread = asyncio.Event()  # a read was not answered
         self._late: list[tuple[list[bytes], int]] = []
 
     async def append(self, parts: list[bytes], after: int) -> int:
@@ -75,6 +76,7 @@ class ScriptedLog:
         await asyncio.sleep(0)
         if self.unavailable_reads > 0:
             self.unavailable_reads -= 1
+            self.unread.set()
             raise UnavailableError("no leader")
         if self.lagging_reads > 0:
             self.lagging_reads -= 1

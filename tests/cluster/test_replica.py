@@ -65,6 +65,27 @@ def test_a_barrier_ends_what_an_older_owner_writes() -> None:
     assert at.position == len(parts)
 
 
+@pytest.mark.parametrize(
+    "between",
+    [b"hello", split(Entry(1, 7, BATCH, b""), 100)[0]],
+    ids=["from a tool", "of another entry"],
+)
+def test_parts_which_are_not_side_by_side_are_no_entry(between: bytes) -> None:
+    one, two, three = split(Entry(1, 1, BATCH, bytes(30)), PART_BYTES_MAX)
+    start = split(genesis(), 100)
+    assert read([*start, one, between, two, three])[1].number == 0
+    assert read([*start, one, two, between, three])[1].number == 0
+    assert read([*start, one, between, one, two, three])[1].number == 1
+
+
+def test_parts_of_different_tries_are_no_entry() -> None:
+    long = split(Entry(1, 1, BATCH, b"a" * 30), PART_BYTES_MAX)
+    short = split(Entry(1, 1, BATCH, b"b" * 20), PART_BYTES_MAX)
+    start = split(genesis(), 100)
+    assert read([*start, long[0], short[1]])[1].number == 0
+    assert read([*start, short[0], *long[1:]])[1].number == 0
+
+
 def test_a_barrier_of_an_older_epoch_does_not_count() -> None:
     parts = split(genesis(5), 100)
     start = read(parts)[1]
@@ -129,17 +150,21 @@ def logs(draw: st.DrawFn) -> list[bytes]:
     replica = Replica(Position())
     for _ in range(draw(st.integers(1, 25))):
         at = replica.accepted
-        what = draw(st.sampled_from(["next", "next", "part", "other", "barrier", "again", "tool"]))
+        what = draw(
+            st.sampled_from(["next", "next", "part", "torn", "other", "barrier", "again", "tool"])
+        )
         parts: list[bytes]
         if at.position == 0 and what != "tool":
             parts = split(genesis(draw(st.integers(1, 2))), 100)
-        elif what in ("next", "part"):
+        elif what in ("next", "part", "torn"):
             kind = draw(st.sampled_from([BATCH, BATCH, CHECK]))
             body = draw(st.binary(min_size=8, max_size=45))
             parts = split(Entry(at.epoch, at.number + 1, kind, body), PART_BYTES_MAX)
             if what == "part":
                 start = draw(st.integers(0, 2))
                 parts = parts[start : start + draw(st.integers(1, 3))]
+            elif what == "torn":
+                parts.insert(draw(st.integers(0, 3)), draw(st.sampled_from([b"", *log])))
         elif what == "other":
             epoch, number = draw(st.integers(0, 4)), draw(st.integers(1, 5))
             parts = split(Entry(epoch, number, BATCH, b"x" * 15), PART_BYTES_MAX)

@@ -195,6 +195,32 @@ def test_at_the_limit_messages_are_refused_and_room_made_by_trimming_is_used_aga
     store.close()
 
 
+def test_a_store_behind_a_log_says_that_it_is_full_before_and_takes_what_the_log_has(
+    tmp_path: Path,
+) -> None:
+    limit = 4 * MIB
+    store = LmdbStore(
+        tmp_path,
+        Storage(map_size_bytes_initial=limit, map_size_bytes_max=limit, durability="buffered"),
+        replicated=True,
+    )
+    queues = Queues(store)
+    batch = Batch()
+    while not store.refusal(batch):
+        store.commit(batch)
+        batch = Batch()
+        queues.add(batch, [message(0, size=30_000)], [1])
+    assert store.refusal(batch) == f"store has reached storage.map_size_bytes_max = {limit} bytes"
+    assert store.refusal(one_row(SESSIONS, b"k", b"v")) == ""
+    stored = len(payloads(store, 1))
+    assert stored * 30_000 > 2 * MIB
+    store.commit(batch)
+    assert len(payloads(store, 1)) == stored + 1
+    queues.trim(1, 2**60)
+    assert store.refusal(batch) == ""
+    store.close()
+
+
 def _fill(queues: Queues, size: int) -> int:
     stored = 0
     try:

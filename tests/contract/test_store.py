@@ -91,6 +91,33 @@ def test_a_failed_commit_changes_nothing(store: Store) -> None:
     assert payloads(store, 8) == []
 
 
+def test_several_batches_are_applied_in_order(store: Store) -> None:
+    """Not as one merged batch: what the first puts, a trim of the second deletes, and so on."""
+    queues = Queues(store)
+    batches = [Batch(), Batch(), Batch()]
+    queues.add(batches[0], [message(1), message(2)], [1])
+    batches[1].trim(1, 2)
+    batches[1].put(META, b"a", b"1")
+    queues.add(batches[2], [message(3)], [1])
+    batches[2].delete(META, b"a")
+    store.commit_all(batches)
+    assert row_counts(store) == (1, 1, 0)
+    assert len(payloads(store, 1)) == 1
+    assert get(store, META, b"a") is None
+
+
+def test_several_batches_are_stored_all_or_none(store: Store) -> None:
+    good, bad = Batch(), Batch()
+    good.put(META, b"a", b"1")
+    bad.put(META, b"b", b"1")
+    break_commit(store, bad)
+    with pytest.raises(StorageError):
+        store.commit_all([good, bad])
+    assert get(store, META, b"a") is None
+    store.commit_all([good])
+    assert get(store, META, b"a") == b"1"
+
+
 def test_a_batch_can_be_committed_again_after_a_failure(store: Store) -> None:
     queues = Queues(store)
     queues.store([message(1)], [7])
