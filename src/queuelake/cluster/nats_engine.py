@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from queuelake.cluster import nats_streams
+from queuelake.cluster.engine import Leases, Log, Messenger
 from queuelake.cluster.nats_link import Link, NoAnswerError
 from queuelake.cluster.nats_log import NatsLeases, NatsLog
 from queuelake.cluster.nats_messenger import NatsMessenger
@@ -21,7 +22,7 @@ class NatsEngine:
     """What `engine.py` asks for, over one connection to NATS that comes back by itself."""
 
     def __init__(self, config: ClusterConfig, link: Link) -> None:
-        self.messenger = NatsMessenger(link, config.name, config.node_name)
+        self._messenger = NatsMessenger(link, config.name, config.node_name)
         self._config = config
         self._link = link
 
@@ -34,12 +35,16 @@ class NatsEngine:
         """
         engine = cls(config, await Link.connect(config))
         try:
-            await engine.messenger.ping(config.node_name)
+            await engine._messenger.ping(config.node_name)
         except NoAnswerError:
-            await engine.messenger.start()
+            await engine._messenger.start()
             return engine
         await engine.close()
         raise ConfigError([f'cluster.node = "{config.node_name}": another node has this name'])
+
+    @property
+    def messenger(self) -> Messenger:
+        return self._messenger
 
     @property
     def connected(self) -> bool:
@@ -54,7 +59,7 @@ class NatsEngine:
     def on_connection(self, callback: Callable[[bool], None]) -> None:
         self._link.on_connection = callback
 
-    async def log(self, shard: int) -> NatsLog:
+    async def log(self, shard: int) -> Log:
         """The log of a shard, made if need be.
 
         Raises:
@@ -65,7 +70,7 @@ class NatsEngine:
         state = await nats_streams.ensure_stream(self._link, wanted)
         return NatsLog(self._link, wanted["name"], wanted["subjects"][0], state)
 
-    async def leases(self, shard: int) -> NatsLeases:
+    async def leases(self, shard: int) -> Leases:
         """The ownership record of a shard; the bucket is made if need be.
 
         Raises: as `log()`.
@@ -74,5 +79,5 @@ class NatsEngine:
         return NatsLeases(self._link, nats_streams.bucket(self._config), shard)
 
     async def close(self) -> None:
-        await self.messenger.close()
+        await self._messenger.close()
         await self._link.close()
