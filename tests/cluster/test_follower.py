@@ -80,6 +80,20 @@ async def test_running_it_follows_what_it_is_told_of(log: ScriptedLog, owner: No
     running.cancel()
 
 
+async def test_what_it_was_told_of_and_is_not_here_yet_is_looked_for(
+    log: ScriptedLog, owner: Node
+) -> None:
+    node = Node(log, name="b")
+    node.follower._interval_s = 1000
+    stored = commits_of(node)
+    log.lagging_reads = 3
+    node.follower.notify(log.last)
+    running = asyncio.create_task(node.follower.run())
+    await stored.wait()
+    assert node.hash == owner.hash
+    running.cancel()
+
+
 async def test_without_a_call_it_looks_now_and_then(log: ScriptedLog, owner: Node) -> None:
     node = Node(log, name="b")
     stored = commits_of(node)

@@ -25,7 +25,7 @@ from queuelake.storage.api import META, TABLE_NAMES, Batch, ReadTransaction, Sto
 from queuelake.storage.batch_codec import BadBatchError, decode_batch
 from queuelake.storage.lmdb_store import FORMAT_KEY, STORE_ID, TURN_KEY
 
-READ_PARTS: Final = 256
+READ_PARTS: Final = 32
 APPLY_BYTES_MAX: Final = 8 * 1024 * 1024  # in one transaction, or little more
 LAG_S: Final = 0.05  # until what is known to be in the log is looked for again
 _LAST_KEY: Final = b"\xff" * 512
@@ -71,6 +71,7 @@ class Follower:
         self._in_thread = in_thread
         self._interval_s = interval_s
         self._news = asyncio.Event()
+        self._told = 0  # how far the log reaches, by hearsay
         self._working = False
         self._commit_under_way: Future[None] | None = None
         self._is_untouched = False  # nobody has used the store yet
@@ -78,6 +79,7 @@ class Follower:
 
     def notify(self, position: int = 0) -> None:
         """There may be more in the log; a position says how far it reaches at least."""
+        self._told = max(self._told, position)
         if position == 0 or position > self.end:
             self._news.set()
 
@@ -90,8 +92,10 @@ class Follower:
         with self._alone():
             await self._begin()
             is_ours = False
+            lag_s = LAG_S
             while True:
                 self._news.clear()
+                before = self.end
                 try:
                     if not is_ours:
                         await self._log_end()
@@ -100,8 +104,13 @@ class Follower:
                         pass
                 except EngineError as error:
                     log.info("log not read behind position %d: %s", self.end, error)
+                # What this node was told of may not be in the nearest copy yet: look again soon,
+                # and then less and less soon.
+                is_waiting = self.end == before and self.end < self._told
+                lag_s = 2 * lag_s if is_waiting else LAG_S
+                pause_s = lag_s if self.end < self._told else self._interval_s
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), self._interval_s)
+                    await asyncio.wait_for(self._news.wait(), min(pause_s, self._interval_s))
 
     async def catch_up(self) -> None:
         """Apply everything which is in the log now; `end` is then where the log ends.

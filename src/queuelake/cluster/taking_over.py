@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from queuelake.cluster.appending import OvertakenError, append_surely
-from queuelake.cluster.engine import Log
+from queuelake.cluster.appending import PAUSE_S, OvertakenError, append_surely
+from queuelake.cluster.engine import Log, UnavailableError
 from queuelake.cluster.entry import split
 from queuelake.cluster.follower import Follower
 from queuelake.cluster.replica import Replica
@@ -43,7 +43,12 @@ async def _take_over(
     shard: Log, follower: Follower, replica: Replica, epoch: int, patience_s: float
 ) -> bool:
     while True:
-        await follower.catch_up()
+        try:
+            await follower.catch_up()
+        except UnavailableError as error:  # as long as the log has no leader
+            log.info("epoch %d is to begin: %s", epoch, error)
+            await asyncio.sleep(PAUSE_S)
+            continue
         if replica.accepted.epoch >= epoch:
             log.warning("epoch %d not begun: the log is at %d", epoch, replica.accepted.epoch)
             return False
