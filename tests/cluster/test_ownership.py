@@ -9,6 +9,7 @@ import pytest
 
 from queuelake.cluster.engine import Lease, UnavailableError
 from tests.cluster.members import LEASE_S, Members
+from tests.simulation.cluster_engine import RECORD
 
 SOON_S = 0.5  # after it was given up
 NOTICED_S = 3.0  # after a process is gone
@@ -133,13 +134,13 @@ def test_an_owner_that_reaches_nobody_stops_when_its_lease_is_over_and_not_befor
     members: Members,
 ) -> None:
     owner, others = members.owner(), members.others()
-    members.center.leaderless = True
+    members.center.leaderless.add(RECORD)
     members.run(LEASE_S / 2)
-    assert owner.ownership.is_owner
+    assert members.owner() is owner
     members.run(LEASE_S / 2)
     assert not owner.ownership.is_owner
     assert owner.told == ["the lease of 5 s was not renewed in time"]
-    members.center.leaderless = False
+    members.center.leaderless.clear()
     members.run(LEASE_S)
     assert members.owner() in [owner, *others]
     assert len(owner.told) == 1
@@ -203,10 +204,10 @@ def test_taking_over_ends_when_the_lease_is_lost() -> None:
 
 def test_a_release_that_nobody_answers_ends_with_the_lease(members: Members) -> None:
     owner, others = members.owner(), members.others()
-    members.center.leaderless = True
+    members.center.leaderless.add(RECORD)
     owner.release()
     assert not owner.ownership.is_owner
-    members.center.leaderless = False
+    members.center.leaderless.clear()
     members.run_until(lambda: any(one.ownership.is_owner for one in others), 2 * LEASE_S)
     assert owner.told == []
 

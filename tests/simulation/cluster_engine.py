@@ -9,6 +9,7 @@ sender was told that nobody knows. Reads may be answered by a peer that is behin
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -28,6 +29,9 @@ T = TypeVar("T")
 PART_BYTES_MAX = 600  # so that some entries have several parts
 ANSWER_MAX_S = 2.0  # after that the engine says that it does not know
 LATE_MAX_S = 8.0  # how late a write may still be done
+LOG = "log"
+RECORD = "record"
+NOBODY = ""  # who else can be asked needs no leader
 UNNOTICED_S = 1.0  # how long a node that is gone seems to be connected
 
 
@@ -65,7 +69,7 @@ class Fate:
 
 
 class Center:
-    """What the majority of the engine has. `leaderless`: it can be neither asked nor told."""
+    """What the majority of the engine has. What is `leaderless` can be neither asked nor told."""
 
     def __init__(self, time: Time, fate: Fate) -> None:
         self.time = time
@@ -74,7 +78,8 @@ class Center:
         self.parts: list[bytes] = []  # of the log, for ever: `first` tells what can be read
         self.lease: Lease | None = None
         self.revision = 0
-        self.leaderless = False
+        self.leaderless: set[str] = set()  # of LOG, RECORD
+        self.tally: Counter[str] = Counter()  # of what happened
         self.nodes: dict[str, NodeEngine] = {}  # the processes which are connected
         self.gone_at_s: dict[str, float] = {}
 
@@ -84,6 +89,7 @@ class Center:
 
     def append(self, part: bytes, after: int) -> None:
         if self.last != after:
+            self.tally["append refused"] += 1
             raise ConflictingWriteError(f"the log ends at {self.last}, not at {after}")
         self.parts.append(part)
 
@@ -127,11 +133,20 @@ class NodeEngine:
         self.center.gone_at_s[self.node] = self.center.time.now_s()
 
     def cut(self, off: bool) -> None:
-        self.cut_off = off
-        if not off:
-            self.center.gone_at_s.pop(self.node, None)
-        elif self.node not in self.center.gone_at_s:
-            self.center.gone_at_s[self.node] = self.center.time.now_s()
+        """The network between this node and the engine."""
+        if self.alive and off != self.cut_off:
+            self.cut_off = off
+            gone_at_s = self.center.gone_at_s
+            if off:
+                gone_at_s[self.node] = self.center.time.now_s()
+            else:
+                gone_at_s.pop(self.node, None)
+
+    def blink(self, seconds: float) -> None:
+        """Its connection is closed, which the engine knows at once, and made anew."""
+        self.cut(off=True)
+        self.center.gone_at_s[self.node] -= UNNOTICED_S
+        self.center.time.after(seconds, lambda: self.cut(off=False))
 
     # Log
 
@@ -150,7 +165,7 @@ class NodeEngine:
         last = after
         for number in range(len(parts)):
             try:
-                last = await self.change(put(number))
+                last = await self.change(LOG, put(number))
             except ConflictingWriteError as error:
                 if number == 0:
                     raise
@@ -164,17 +179,17 @@ class NodeEngine:
                 raise TruncatedError(f"the log begins at {center.first}, not at {position}")
             return center.parts[position - 1 : min(position - 1 + count, self._seen_last())]
 
-        return await self.ask(look)
+        return await self.ask(LOG, look)
 
     async def ends(self) -> tuple[int, int]:
-        return await self.ask(lambda: (self.center.first, self._seen_last()))
+        return await self.ask(LOG, lambda: (self.center.first, self.center.last))
 
     async def size_bytes(self) -> int:
         center = self.center
-        return await self.ask(lambda: sum(len(one) for one in center.parts[center.first - 1 :]))
+        return await self.ask(LOG, lambda: sum(map(len, center.parts[center.first - 1 :])))
 
     async def truncate(self, upto: int) -> None:
-        await self.ask(lambda: self.center.truncate(upto))
+        await self.ask(LOG, lambda: self.center.truncate(upto))
 
     def _seen_last(self) -> int:
         center = self.center
@@ -212,20 +227,20 @@ class NodeEngine:
         self._receivers.setdefault(subject, []).append(receiver)
 
     async def is_there(self, node: str) -> bool:
-        return await self.ask(lambda: not self.center.knows_it_is_gone(node))
+        return await self.ask(NOBODY, lambda: not self.center.knows_it_is_gone(node))
 
     # The way there and back
 
-    async def ask(self, look: Callable[[], T]) -> T:
+    async def ask(self, leader: str, look: Callable[[], T]) -> T:
         """A question, which changes nothing."""
-        return await self._request(look, UnavailableError, may_be_late=False)
+        return await self._request(leader, look, UnavailableError, may_be_late=False)
 
-    async def change(self, act: Callable[[], T]) -> T:
+    async def change(self, leader: str, act: Callable[[], T]) -> T:
         """A write: done once, or not at all, or later than anybody waits for it."""
-        return await self._request(act, UnknownOutcomeError, may_be_late=True)
+        return await self._request(leader, act, UnknownOutcomeError, may_be_late=True)
 
     async def _request(
-        self, act: Callable[[], T], silence: type[EngineError], may_be_late: bool
+        self, leader: str, act: Callable[[], T], silence: type[EngineError], may_be_late: bool
     ) -> T:
         center, fate = self.center, self.center.fate
         time = center.time
@@ -242,8 +257,10 @@ class NodeEngine:
         def arrive() -> None:
             result: T | None = None
             error: EngineError | None = None
-            if center.leaderless:
+            if leader in center.leaderless:
                 return
+            if answer.done() and may_be_late:
+                center.tally["late write"] += 1
             try:
                 result = act()
             except EngineError as refusal:
@@ -251,11 +268,14 @@ class NodeEngine:
             if not self.cut_off and not fate.happens(fate.lost_answer):
                 time.after(fate.delay_s(), lambda: tell(result, error))
 
-        if not self.cut_off and not fate.happens(fate.lost_request):
+        if self.alive and not self.cut_off and not fate.happens(fate.lost_request):
             late = may_be_late and fate.happens(fate.late_request)
             time.after(fate.dice.uniform(0, LATE_MAX_S) if late else fate.delay_s(), arrive)
-        time.after(ANSWER_MAX_S, lambda: tell(None, silence("no answer")))
-        result: T = await answer
+        waiting = time.after(ANSWER_MAX_S, lambda: tell(None, silence("no answer")))
+        try:
+            result: T = await answer
+        finally:
+            waiting.cancel()
         return result
 
 
@@ -274,8 +294,8 @@ class NodeLeases:
             self._before = (center.lease, center.revision)
             return self._before
 
-        return await self._engine.ask(look)
+        return await self._engine.ask(RECORD, look)
 
     async def write(self, lease: Lease, revision: int) -> int:
         center = self._engine.center
-        return await self._engine.change(lambda: center.write(lease, revision))
+        return await self._engine.change(RECORD, lambda: center.write(lease, revision))

@@ -14,12 +14,13 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from tests.simulation.network import FakeLoop
+from tests.simulation.network import FakeLoop, Handle
 
 T = TypeVar("T")
 
 EPOCH_NS = 1_700_000_000_000_000_000
 CLOSING_ROUNDS = 3  # a task may wait again while it is cancelled
+FOR_EVER_NS = 1 << 62
 TURNS_MAX = 200_000  # in one moment; more is a loop that never waits
 
 
@@ -30,7 +31,7 @@ class NodeLoop(FakeLoop):
         super().__init__(time.now_ns)
         self._time = time
         self._rate = rate
-        self._born_ns = time.now_ns
+        self._born_ns = self._caught_up_ns = time.now_ns
         self.paused = False
         self.errors: list[str] = []
         self._tasks: list[asyncio.Task[Any]] = []
@@ -77,16 +78,18 @@ class NodeLoop(FakeLoop):
 
     def catch_up(self) -> None:
         """The clock shows the time it is; what is due becomes ready."""
-        self.now_ns = self._born_ns + int((self._time.now_ns - self._born_ns) * self._rate)
+        if self._caught_up_ns != self._time.now_ns:
+            self._caught_up_ns = self._time.now_ns
+            self.now_ns = self._born_ns + int((self._caught_up_ns - self._born_ns) * self._rate)
         while self._later and self._later[0][0] <= self.now_ns:
             self._ready.append(heapq.heappop(self._later)[2])
 
-    def next_ns(self) -> int | None:
+    def next_ns(self) -> int:
         """When the next timer is due, by the clock of the world."""
         while self._later and self._later[0][2].action is None:
             heapq.heappop(self._later)
         if not self._later:
-            return None
+            return FOR_EVER_NS
         wait_ns = self._later[0][0] - self._born_ns
         return self._born_ns + int(wait_ns / self._rate) + 1
 
@@ -98,7 +101,7 @@ class Time:
         self.dice = dice
         self.now_ns = EPOCH_NS
         self.loops: list[NodeLoop] = []
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._events: list[tuple[int, int, Handle]] = []
         self._order = itertools.count()
 
     def now_s(self) -> float:
@@ -118,8 +121,11 @@ class Time:
         for loop in list(self.loops):
             self.end(loop)
 
-    def after(self, seconds: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (self.now_ns + int(seconds * 1e9), next(self._order), action))
+    def after(self, seconds: float, action: Callable[[], None]) -> Handle:
+        handle = Handle(action)
+        at_ns = self.now_ns + int(seconds * 1e9)
+        heapq.heappush(self._events, (at_ns, next(self._order), handle))
+        return handle
 
     def run(self, seconds: float) -> None:
         """Let so much time pass."""
@@ -131,7 +137,7 @@ class Time:
                 break
             self.now_ns = max(self.now_ns, at_ns)
             while self._events and self._events[0][0] <= self.now_ns:
-                heapq.heappop(self._events)[2]()
+                heapq.heappop(self._events)[2].run()
         self.now_ns = end_ns
 
     def _settle(self) -> None:
@@ -142,13 +148,17 @@ class Time:
             ready = [loop for loop in self.loops if not loop.paused and not loop.is_idle()]
             if not ready:
                 return
-            self.dice.choice(ready).turn()
+            while ready:
+                loop = ready.pop(self.dice.randrange(len(ready))) if len(ready) > 1 else ready.pop()
+                loop.turn()
         raise AssertionError("somebody works for ever without waiting")
 
     def _next_ns(self) -> int:
-        times = [self._events[0][0]] if self._events else []
+        events = self._events
+        while events and events[0][2].action is None:
+            heapq.heappop(events)
+        next_ns = events[0][0] if events else FOR_EVER_NS
         for loop in self.loops:
-            due_ns = None if loop.paused else loop.next_ns()
-            if due_ns is not None:
-                times.append(due_ns)
-        return min(times, default=self.now_ns + (1 << 62))
+            if not loop.paused:
+                next_ns = min(next_ns, loop.next_ns())
+        return next_ns

@@ -170,6 +170,7 @@ class Follower:
     async def _commit_ended(self) -> None:
         if self._commit_under_way is not None:
             await asyncio.wait([self._commit_under_way])
+            self._commit_under_way.exception()  # if it failed, the store says what it has
 
     async def _log_end(self) -> int:
         """The last position of the log, which no replica can be ahead of."""
