@@ -22,6 +22,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
+from queuelake.control_cluster import ClusterFigures
 from queuelake.control_ecq import EcqFigures
 from queuelake.control_mq import MqFigures
 from queuelake.control_pipeline import ArchiveFigures
@@ -185,6 +186,7 @@ class MetricsSnapshot(Struct, frozen=True):
     ecq: Annotated[EcqFigures, Meta(description="device mailboxes")] = EcqFigures()
     sdv: Annotated[SdvFigures, Meta(description="vehicle fan-out")] = SdvFigures()
     archive: ArchiveFigures = ArchiveFigures()
+    cluster: Annotated[ClusterFigures | None, Meta(description="of a node of one")] = None
 
 
 class GrpcStart(Struct, frozen=True):

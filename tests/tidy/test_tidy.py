@@ -48,7 +48,7 @@ LAYERS = (
             "control_sdv",
         ),
         *("control_pipeline", "control_audit", "control_admin"),
-        *("control_access", "control_backup"),
+        *("control_access", "control_backup", "control_cluster"),
     ),
     ("engine",),
     ("storage",),

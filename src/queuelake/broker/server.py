@@ -33,7 +33,7 @@ from queuelake.broker.clock import Clock
 from queuelake.broker.compiled import is_compiled
 from queuelake.broker.control import ControlServer
 from queuelake.broker.listener import Listeners
-from queuelake.broker.serving import Place, Serving
+from queuelake.broker.serving import Node, Place, Serving
 from queuelake.control import CHILD_STARTED
 from queuelake.control_audit import AUDIT
 from queuelake.errors import ConfigError
@@ -75,60 +75,65 @@ class Server:
         self._origins = origins
         self._data_dir = Path(settings.data_dir).expanduser()
         self._stop = asyncio.Event()
+        self._node: Node | None = None
 
     async def serve(self) -> int:
-        store = LmdbStore(self._data_dir, self._settings.storage)
-        try:
-            ensure_api_key(self._data_dir)
-            await self._serve(store)
-        finally:
-            store.close()
+        async with contextlib.AsyncExitStack() as stack:
+            await self._serve(stack)
         log.info("stopped")
         return 0
 
-    async def _serve(self, store: LmdbStore) -> None:
+    async def _serve(self, stack: contextlib.AsyncExitStack) -> None:
         settings = self._settings
         addresses: list[str] = []
-        async with contextlib.AsyncExitStack() as stack:
-            audit = Audit(self._data_dir, Clock().now_ms)
-            stack.callback(audit.close)
-            services: list[str] = []
-            supervisor = self._supervisor(stack, store, services)
-            place = Place(
-                settings, self._origins, self._data_dir, addresses, supervisor.restarts, audit
-            )
-            serving = Serving(place, store)
-            serving.start()
-            stack.push_async_callback(serving.stop)
-            listeners = Listeners(serving.protocol, settings)
-            stack.callback(listeners.close)
-            addresses += [*await listeners.open(), *services]
-            own = {AUDIT: audit.page, CHILD_STARTED: supervisor.child_started}
-            control = ControlServer(self._data_dir, {**serving.table, **own}, audit)
-            await control.start()
-            stack.push_async_callback(control.close)
-            self._handle_signals(serving, listeners)
-            supervisor.start()
-            stack.push_async_callback(supervisor.close, settings.shutdown_timeout_s / 2)
-            await self._children_started(supervisor)
-            if settings.storage.durability == "buffered":
-                stack.callback(asyncio.create_task(_sync_now_and_then(store)).cancel)
-            gc.set_threshold(*GC_THRESHOLDS)
-            gc.collect()
-            gc.freeze()  # what lives now lives for ever: spare the collector the walk
-            log.info(
-                "queuelake %s, hot path %s, data in %s",
-                __version__,
-                "compiled" if is_compiled() else "interpreted",
-                self._data_dir,
-            )
-            print("ready " + " ".join(addresses), flush=True)
-            await self._stop.wait()
-            log.info("stopping")
+        services: list[str] = []
+        audit = Audit(self._data_dir, Clock().now_ms)
+        stack.callback(audit.close)
+        supervisor = self._supervisor(stack, services)
+        place = Place(
+            settings, self._origins, self._data_dir, addresses, supervisor.restarts, audit
+        )
+        node = self._node = await self._open_node(place, stack)
+        ensure_api_key(self._data_dir)
+        await node.start()
+        stack.push_async_callback(node.stop)
+        listeners = Listeners(node.protocol, settings)
+        stack.callback(listeners.close)
+        addresses += [*await listeners.open(), *services]
+        own = {AUDIT: audit.page, CHILD_STARTED: supervisor.child_started}
+        control = ControlServer(self._data_dir, node.table(own), audit)
+        await control.start()
+        stack.push_async_callback(control.close)
+        self._handle_signals(node, listeners)
+        supervisor.start()
+        stack.push_async_callback(supervisor.close, settings.shutdown_timeout_s / 2)
+        await self._children_started(supervisor)
+        if settings.storage.durability == "buffered":
+            stack.callback(asyncio.create_task(_sync_now_and_then(node)).cancel)
+        gc.set_threshold(*GC_THRESHOLDS)
+        gc.collect()
+        gc.freeze()  # what lives now lives for ever: spare the collector the walk
+        log.info(
+            "queuelake %s, hot path %s, data in %s",
+            __version__,
+            "compiled" if is_compiled() else "interpreted",
+            self._data_dir,
+        )
+        print("ready " + " ".join(addresses), flush=True)
+        await self._stop.wait()
+        log.info("stopping")
 
-    def _supervisor(
-        self, stack: contextlib.AsyncExitStack, store: LmdbStore, addresses: list[str]
-    ) -> Supervisor:
+    async def _open_node(self, place: Place, stack: contextlib.AsyncExitStack) -> Node:
+        """Open the store, whose lock makes the data directory ours."""
+        if place.settings.cluster.enabled:
+            from queuelake.broker.node.joining import join
+
+            return await join(place, stack)
+        store = LmdbStore(self._data_dir, place.settings.storage)
+        stack.callback(store.close)
+        return Serving(place, store)
+
+    def _supervisor(self, stack: contextlib.AsyncExitStack, addresses: list[str]) -> Supervisor:
         settings = self._settings
         children: list[Child] = []
         if settings.http.enabled:
@@ -146,7 +151,11 @@ class Server:
             scheme = "flight+tls" if settings.flight.certificate else "flight"
             addresses.append(url(scheme, address))
             children.append(export_child(settings, self._data_dir, address))
-        return Supervisor(children, on_death=lambda _: store.free_dead_readers())
+        return Supervisor(children, on_death=self._child_died)
+
+    def _child_died(self, name: str) -> None:
+        if self._node is not None:
+            self._node.store.free_dead_readers()
 
     async def _children_started(self, supervisor: Supervisor) -> None:
         """`ready` means every address answers; a broken child delays it, no more."""
@@ -165,21 +174,21 @@ class Server:
             late = [name for name, event in supervisor.started.items() if not event.is_set()]
             log.warning("not started within %s s: %s", CHILD_START_TIMEOUT_S, ", ".join(late))
 
-    def _handle_signals(self, serving: Serving, listeners: Listeners) -> None:
+    def _handle_signals(self, node: Node, listeners: Listeners) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, _reload, serving, listeners)
+        loop.add_signal_handler(signal.SIGHUP, _reload, node, listeners)
 
 
-def _reload(serving: Serving, listeners: Listeners) -> None:
+def _reload(node: Node, listeners: Listeners) -> None:
     try:
         listeners.reload_certificate()
         log.info("certificate read again")
     except ConfigError as error:
         for mistake in error.mistakes:
             log.error("certificate kept as it was: %s", mistake)
-    serving.reload()
+    node.reload()
 
 
 def _reserve(
@@ -203,8 +212,8 @@ def _has_modules(service: str, section: str, extra: str, modules: Sequence[str])
     return False
 
 
-async def _sync_now_and_then(store: LmdbStore) -> None:
+async def _sync_now_and_then(node: Node) -> None:
     """`durability = "buffered"`: at most this much is lost when the machine loses power."""
     while True:
         await asyncio.sleep(BUFFERED_SYNC_S)
-        await asyncio.to_thread(store.sync)
+        await asyncio.to_thread(node.store.sync)

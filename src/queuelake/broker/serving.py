@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from queuelake.broker.audit import Audit
 from queuelake.broker.committer import Committer
@@ -20,6 +20,7 @@ from queuelake.broker.operation import Operation
 from queuelake.broker.operations import Operations
 from queuelake.broker.sys_topics import SysTopics
 from queuelake.broker.tracing import Tracer
+from queuelake.broker.websocket import ClientProtocol
 from queuelake.errors import ConfigError
 from queuelake.settings import Settings
 from queuelake.storage.lmdb_store import LmdbStore
@@ -38,19 +39,44 @@ class Place(NamedTuple):
     audit: Audit
 
 
+class Node(Protocol):
+    """What a process serves: a broker of its own, or a place in a cluster."""
+
+    store: LmdbStore
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def protocol(self, listener: str) -> ClientProtocol:
+        """For a client which has just connected."""
+        ...
+
+    def table(self, own: Mapping[str, Operation]) -> Mapping[str, Operation]:
+        """All operations which can be asked for here; `own` are those of the process."""
+        ...
+
+    def reload(self) -> None:
+        """Read users, token keys and rules again; what is wrong is kept as it was."""
+        ...
+
+
 class Serving:
+    """The `Node` which is alone."""
+
     def __init__(self, place: Place, store: LmdbStore, committer: Committer | None = None) -> None:
         self._place = place
         self._stack = contextlib.ExitStack()
         self._renewing: asyncio.Future[None] | None = None  # only held, so that it lives
         self.broker = Broker(place.settings, store, asyncio.get_running_loop(), committer)
-        self._operations = Operations(
+        self._answers = Operations(
             self.broker, place.addresses, place.child_restarts, place.origins, place.audit
         )
-        self._operations.backups.on_end = store.free_dead_readers
-        self.table: Mapping[str, Operation] = self._operations.table()
+        self._answers.backups.on_end = store.free_dead_readers
+        self.operations: Mapping[str, Operation] = self._answers.table()
+        self.store = store
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self._trace()
         self.broker.start()
         SysTopics(self.broker, self._place.settings.sys.interval_s).start()
@@ -69,12 +95,13 @@ class Serving:
         tracer = self.broker.queues.tracer = Tracer(export, settings.sample_ratio)
         self._stack.callback(tracer.close)
 
-    def protocol(self, listener: str) -> Connection:
-        """For a client which has just connected."""
+    def protocol(self, listener: str) -> ClientProtocol:
         return Connection(self.broker, listener)
 
+    def table(self, own: Mapping[str, Operation]) -> Mapping[str, Operation]:
+        return {**self.operations, **own}
+
     def reload(self) -> None:
-        """Read users, token keys and rules again; what is wrong is kept as it was."""
         for name, reload in (
             ("users", self.broker.authenticator.reload),
             ("rules", self.broker.permissions.reload),
@@ -89,7 +116,7 @@ class Serving:
 
     async def stop(self) -> None:
         """Tell every client, and write what is left."""
-        await self._operations.backups.close()
+        await self._answers.backups.close()
         timeout_s = self._place.settings.shutdown_timeout_s
         try:
             await asyncio.wait_for(self.broker.stop(), timeout_s)

@@ -1,0 +1,82 @@
+"""What may be asked of a node of a cluster, over the control socket and over REST."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+CLUSTER: Final = "cluster"
+CLUSTER_TRANSFER: Final = "cluster_transfer"
+CLUSTER_DRAIN: Final = "cluster_drain"
+CLUSTER_REMOVE: Final = "cluster_remove"
+CLUSTER_CHECK: Final = "cluster_check"
+
+Role = Literal["owner", "replica", "copying", "stuck"]
+
+
+class MemberInfo(Struct, frozen=True):
+    """One node, as the node which was asked knows it."""
+
+    node: str
+    role: Annotated[Role, Meta(description="what it said last")]
+    alive: bool
+    heard_s: Annotated[float, Meta(description="how long ago it was heard")]
+    position: Annotated[int, Meta(description="how far it has applied the log")]
+    lag: Annotated[int, Meta(description="positions behind the furthest node")]
+    synced: Annotated[int, Meta(description="what it keeps whatever happens to its machine")]
+    version: str
+    addresses: list[str]
+    draining: Annotated[bool, Meta(description="it does not become the owner")] = False
+    problem: str = ""
+
+
+class ShardInfo(Struct, frozen=True):
+    shard: int
+    owner: Annotated[str, Meta(description="empty: nobody at the moment")]
+    epoch: int
+    lease_age_s: Annotated[float, Meta(description="since its owner was heard of")]
+    log_first: int
+    log_last: int
+    log_bytes: int
+
+
+class ClusterInfo(Struct, frozen=True):
+    name: str
+    node: Annotated[str, Meta(description="the one which answers")]
+    connected: Annotated[bool, Meta(description="with NATS")]
+    members: list[MemberInfo]
+    shards: list[ShardInfo]
+
+
+class Transferred(Struct, frozen=True):
+    shard: int
+    owner: Annotated[str, Meta(description="who has it now")]
+
+
+class Drained(Struct, frozen=True):
+    node: str
+    draining: bool
+
+
+class Checked(Struct, frozen=True):
+    """The hashes of all replicas at one position of the log."""
+
+    position: int
+    equal: bool
+    hashes: Annotated[dict[str, str], Meta(description="by node")]
+    missing: Annotated[list[str], Meta(description="nodes which are alive and did not answer")]
+
+
+class ClusterFigures(Struct, frozen=True):
+    """For the metrics of a node."""
+
+    is_owner: bool = False
+    epoch: int = 0
+    position: int = 0
+    lag_by_node: dict[str, int] = {}
+    lease_age_s: float = 0.0
+    failovers: Annotated[int, Meta(description="times this node became the owner")] = 0
+    fenced: Annotated[int, Meta(description="times it was the owner and lost that")] = 0
+    copies: Annotated[int, Meta(description="stores copied from another node")] = 0
+    tunnels: int = 0

@@ -1,0 +1,139 @@
+"""A real cluster on loopback: three NATS servers, three nodes, each node with a server of its own.
+
+with Cluster(tmp_path) as cluster:
+    cluster.nodes[1].mqtt_port               # connect anywhere
+    cluster.kill_node(cluster.owner())
+    cluster.wait_for_owner()
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from queuelake import control_cluster as ops
+from queuelake.control_client import call
+from queuelake.control_cluster import Checked, ClusterInfo
+from queuelake.errors import QueuelakeError
+from tests.harness.broker import BrokerError, BrokerProcess
+from tests.harness.nats import NatsServers
+
+CALL_TIMEOUT_S = 30.0
+SETTLE_TIMEOUT_S = 60.0
+
+T = TypeVar("T")
+
+
+class Cluster:
+    """`settings` are those of every node; machine i is node i and NATS server i."""
+
+    def __init__(
+        self, directory: Path, settings: dict[str, Any] | None = None, count: int = 3
+    ) -> None:
+        self.servers = NatsServers(directory / "nats", count)
+        self.nodes = [
+            BrokerProcess(
+                directory / f"q{index}",
+                {
+                    "http.enabled": False,
+                    "cluster.enabled": True,
+                    "cluster.node": f"q{index}",
+                    "cluster.urls": self.servers.urls(index),
+                    **(settings or {}),
+                },
+            )
+            for index in range(count)
+        ]
+
+    def __enter__(self) -> Cluster:
+        try:
+            self.servers.__enter__()
+            with ThreadPoolExecutor(len(self.nodes)) as threads:
+                list(threads.map(BrokerProcess.start, self.nodes))
+            self.wait_for_owner()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+        self.servers.close()
+
+    def alive(self) -> list[int]:
+        return [index for index, node in enumerate(self.nodes) if node.alive()]
+
+    # Asking
+
+    def ask(self, index: int, op: str, kind: type[T], **args: object) -> T:
+        answer = call(self.nodes[index].data_dir, op, args, CALL_TIMEOUT_S)
+        return msgspec.convert(answer, kind)
+
+    def info(self, index: int) -> ClusterInfo:
+        return self.ask(index, ops.CLUSTER, ClusterInfo)
+
+    def owner(self) -> int:
+        """Which node serves, as all nodes that run say; -1 while they do not say the same."""
+        said = set()
+        for index in self.alive():
+            try:
+                said.add(self.info(index).shards[0].owner)
+            except QueuelakeError:
+                return -1
+        name = said.pop() if len(said) == 1 else ""
+        return int(name.removeprefix("q")) if name else -1
+
+    def wait_for_owner(self, other_than: int = -1) -> int:
+        """The owner, when all nodes which run know it."""
+        self.eventually(lambda: self.owner() not in (-1, other_than), "no owner")
+        return self.owner()
+
+    def wait_until_equal(self) -> Checked:
+        """All nodes which run have applied the same log; raises when their stores differ."""
+        checked: Checked | None = None
+
+        def is_complete() -> bool:
+            nonlocal checked
+            owner = self.wait_for_owner()
+            try:
+                checked = self.ask(owner, ops.CLUSTER_CHECK, Checked)
+            except QueuelakeError:
+                return False
+            wanted = {f"q{index}" for index in self.alive()}
+            return not checked.missing and wanted <= checked.hashes.keys()
+
+        self.eventually(is_complete, "not every node told the hash of its store")
+        assert checked is not None
+        assert checked.equal, checked
+        return checked
+
+    def eventually(self, is_so: Callable[[], bool], problem: str) -> None:
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while not is_so():
+            if time.monotonic() > deadline:
+                logs = "\n".join(f"-- q{i}\n{n.stderr_tail(15)}" for i, n in enumerate(self.nodes))
+                raise BrokerError(f"{problem} after {SETTLE_TIMEOUT_S} s\n{logs}")
+            time.sleep(0.05)
+
+    # Breaking
+
+    def kill_node(self, index: int) -> None:
+        self.nodes[index].kill()
+
+    def kill_machine(self, index: int) -> None:
+        """The node and its NATS server, at once."""
+        self.servers.kill(index)
+        self.nodes[index].kill()
+
+    def start_machine(self, index: int) -> None:
+        self.servers.start(index)
+        self.nodes[index].start()
