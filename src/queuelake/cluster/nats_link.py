@@ -28,8 +28,9 @@ from queuelake.errors import ConfigError
 
 CLOSE_TIMEOUT_S: Final = 2.0
 ANSWER_TIMEOUT_S: Final = 2.0
-# Making a stream takes an election among the servers.
-API_TIMEOUT_S: Final = 5.0
+# Only the leader of a stream answers about it. While there is none nobody does, and who asks again
+# soon hears soon of the next one.
+API_TIMEOUT_S: Final = 1.0
 VERSION_MIN: Final = (2, 10)
 NOBODY_LISTENS: Final = 503  # a status
 

@@ -14,6 +14,7 @@ from queuelake.cluster.nats_link import ApiError, Link, NoAnswerError
 from queuelake.cluster_settings import ClusterConfig
 from queuelake.errors import ConfigError
 
+CREATE_TIMEOUT_S: Final = 5.0  # it takes an election
 DUPLICATE_WINDOW_NS: Final = 100_000_000  # the shortest; nothing we send has an id
 SHARDS: Final = "queuelake.shards"
 
@@ -97,7 +98,7 @@ async def ensure_stream(link: Link, wanted: Table) -> Table:
 async def _create(link: Link, wanted: Table) -> Table:
     name = wanted["name"]
     try:
-        return await link.call(f"STREAM.CREATE.{name}", wanted)
+        return await link.call(f"STREAM.CREATE.{name}", wanted, CREATE_TIMEOUT_S)
     except ApiError as error:
         if error.number != NAME_IN_USE:
             raise
