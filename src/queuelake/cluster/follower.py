@@ -100,8 +100,7 @@ class Follower:
                     if not is_ours:
                         await self._log_end()
                         is_ours = True
-                    while await self._read_on():
-                        pass
+                    await self._read_all()
                 except EngineError as error:
                     log.info("log not read behind position %d: %s", self.end, error)
                 # What this node was told of may not be in the nearest copy yet: look again soon,
@@ -123,7 +122,7 @@ class Follower:
             await self._begin()
             last = await self._log_end()
             while self.end < last:
-                if not await self._read_on():
+                if not await self._read_on(last):
                     await asyncio.sleep(LAG_S)
 
     def beginning(self, epoch: int) -> Entry:
@@ -180,10 +179,21 @@ class Follower:
             raise LostLogError(f"the log ends at position {last}, this node has applied {accepted}")
         return last
 
-    async def _read_on(self) -> bool:
-        """Apply the next few entries; False when there are none yet."""
+    async def _read_all(self) -> None:
+        """Up to what this node was told of, and on as long as there is much."""
+        while count := await self._read_on(self._told):
+            if self.end >= self._told and count < READ_PARTS:
+                return
+
+    async def _read_on(self, known: int) -> int:
+        """Apply the next few entries; returns how many parts there were.
+
+        Where the log is known to end nothing is asked for behind that: to hear that it is not there
+        costs as much as to get it.
+        """
+        count = min(READ_PARTS, known - self.end) if known > self.end else READ_PARTS
         try:
-            values = await self._log.read(self.end + 1, READ_PARTS)
+            values = await self._log.read(self.end + 1, count)
         except TruncatedError as error:
             self._refuse_foreign_store()
             raise Behind(f"position {self.end + 1} is not in the log: {error}") from None
@@ -191,7 +201,7 @@ class Follower:
             await self._apply(values)
         except (BadEntryError, BadBatchError) as error:
             raise Stuck(f"behind position {self._replica.accepted.position}: {error}") from None
-        return bool(values)
+        return len(values)
 
     async def _apply(self, values: list[bytes]) -> None:
         batches: list[Batch] = []
