@@ -10,91 +10,9 @@ import pytest
 
 from queuelake.cluster.flow import FLOW_BYTES_MAX
 from queuelake.cluster.frames import INFO_BYTES_MAX
-from queuelake.cluster.tunnel_transport import HIGH_BYTES, WINDOW_BYTES, Tunnel
-from queuelake.cluster.tunnels import Tunnels
+from queuelake.cluster.tunnel_transport import HIGH_BYTES, WINDOW_BYTES
 from queuelake.errors import FrameError
-from tests.cluster.wires import Wires
-
-NEVER_S = 3600.0  # tests beat themselves
-
-
-class End(asyncio.Protocol):
-    """Records what a protocol is told."""
-
-    def __init__(self) -> None:
-        self.tunnel: Tunnel | None = None
-        self.data = bytearray()
-        self.pieces = 0
-        self.is_paused = False
-        self.is_over = False
-        self.error: Exception | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, Tunnel)
-        self.tunnel = transport
-
-    def data_received(self, data: bytes) -> None:
-        assert not self.is_over
-        assert self.tunnel is not None
-        assert self.tunnel.is_reading(), "it was told to wait"
-        self.data += data
-        self.pieces += 1
-
-    def pause_writing(self) -> None:
-        assert not self.is_paused
-        self.is_paused = True
-
-    def resume_writing(self) -> None:
-        assert self.is_paused
-        self.is_paused = False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        assert not self.is_over, "twice"
-        self.is_over = True
-        self.error = exc
-
-
-class World:
-    """Nodes with tunnels, on one network."""
-
-    def __init__(self, payload_bytes_max: int = 1024 * 1024) -> None:
-        self.wires = Wires(payload_bytes_max)
-        self.nodes: dict[str, Tunnels] = {}
-        self.ends: dict[str, list[End]] = {}  # accepted, by node
-
-    async def start(self, name: str) -> Tunnels:
-        self.ends[name] = ends = []
-
-        def accept(info: dict[str, object]) -> asyncio.Protocol | None:
-            if info.get("refuse"):
-                return None
-            if info.get("fail"):
-                raise RuntimeError("as the test asked")
-            ends.append(End())
-            return ends[-1]
-
-        messenger = self.wires.messenger(name)
-        node = Tunnels(messenger, {"test": accept}, heartbeat_s=NEVER_S, silence_s_max=3 * NEVER_S)
-        await node.start()
-        self.nodes[name] = node
-        return node
-
-    async def settle(self) -> None:
-        """Until nothing moves any more."""
-        still = 0
-        while still < 3:
-            await asyncio.sleep(0)
-            still = 0 if self.wires.deliver() else still + 1
-
-    async def beat(self, times: int = 1) -> None:
-        for _ in range(times):
-            for node in self.nodes.values():
-                node.beat()
-            await self.settle()
-
-    def open(self, source: str, target: str, **info: object) -> tuple[Tunnel, End]:
-        end = End()
-        return self.nodes[source].open(target, "test", info, end), end
+from tests.cluster.tunnel_world import NEVER_S, End, World, tunnel_of
 
 
 @pytest.fixture
@@ -110,11 +28,6 @@ async def pair(world: World, **info: object) -> tuple[End, End]:
     _, near = world.open("a", "b", **info)
     await world.settle()
     return near, world.ends["b"][-1]
-
-
-def tunnel_of(end: End) -> Tunnel:
-    assert end.tunnel is not None
-    return end.tunnel
 
 
 async def test_bytes_go_both_ways_and_data_may_follow_the_opening_at_once(world: World) -> None:
@@ -234,6 +147,38 @@ async def test_a_paused_reader_gets_no_more_than_a_window_and_the_writer_is_paus
     assert tunnel_of(near).get_write_buffer_size() == 0
 
 
+async def test_what_arrives_right_after_reading_is_resumed_waits_its_turn(world: World) -> None:
+    near, far = await pair(world)
+    tunnel_of(far).pause_reading()
+    tunnel_of(near).write(b"first ")
+    await world.settle()
+    tunnel_of(near).write(b"second")
+    await asyncio.sleep(0)
+    tunnel_of(far).resume_reading()
+    world.wires.deliver()  # in the same turn
+    await world.settle()
+    assert bytes(far.data) == b"first second"
+
+
+async def test_a_reader_which_pauses_at_each_piece_gets_everything(world: World) -> None:
+    class Choosy(End):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            tunnel_of(self).pause_reading()
+
+    choosy = Choosy()
+    world.nodes["a"].open("b", "test", {}, choosy)
+    await world.settle()
+    [far] = world.ends["b"]
+    tunnel_of(far).write(bytes(8 * WINDOW_BYTES))
+    while len(choosy.data) < 8 * WINDOW_BYTES:
+        await world.settle()
+        before = choosy.pieces
+        tunnel_of(choosy).resume_reading()
+        await world.settle()
+        assert choosy.pieces == before + 1
+
+
 async def test_an_end_waits_behind_what_a_paused_reader_has_not_read(world: World) -> None:
     near, far = await pair(world)
     tunnel_of(far).pause_reading()
@@ -270,6 +215,17 @@ async def test_what_is_under_way_is_bounded_for_all_tunnels_together(world: Worl
     assert FLOW_BYTES_MAX // 2 < under_way < FLOW_BYTES_MAX + 200_000
     await world.settle()
     assert all([len(far.data) == WINDOW_BYTES for _, far in ends])
+
+
+async def test_readers_who_pause_do_not_use_up_what_may_be_under_way(world: World) -> None:
+    for _ in range(2 * FLOW_BYTES_MAX // WINDOW_BYTES):
+        slow_near, slow_far = await pair(world)
+        tunnel_of(slow_far).pause_reading()
+        tunnel_of(slow_near).write(bytes(WINDOW_BYTES))
+    near, far = await pair(world)
+    tunnel_of(near).write(b"not held up")
+    await world.settle()
+    assert bytes(far.data) == b"not held up"
 
 
 def losing(count: int) -> Callable[[str, bytes], bool]:
@@ -381,6 +337,18 @@ async def test_the_first_tunnel_of_a_restarted_node_works(world: World) -> None:
     assert near.is_over
     assert not end.is_over
     assert bytes(world.ends["a"][-1].data) == b"first"
+
+
+async def test_what_was_meant_for_a_killed_process_is_not_sent_to_the_next(world: World) -> None:
+    await pair(world)
+    await world.start("b")
+    world.open("b", "a")
+    await asyncio.sleep(0)
+    _, near = world.open("a", "b")
+    world.wires.deliver()  # in the same turn a hears of the new process
+    await world.settle()
+    assert str(near.error) == "node b was started again"
+    assert world.ends["b"] == []
 
 
 async def test_a_tunnel_to_a_node_which_comes_later_works_the_second_time(world: World) -> None:

@@ -43,9 +43,12 @@ class WireMessenger:
     def __init__(self, wires: Wires, node: str) -> None:
         self.node = node
         self.payload_bytes_max = wires.payload_bytes_max
+        self.is_dead = False
         self._wires = wires
 
     def send(self, subject: str, data: bytes) -> None:
+        if self.is_dead:
+            return
         assert len(data) <= self.payload_bytes_max
         self._wires.sent += 1
         self._wires.waiting.append((subject, data))
