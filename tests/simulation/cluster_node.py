@@ -166,10 +166,10 @@ class Process:
             self._following = self.loop.create_task(self._keep_following())
 
     async def _stop_following(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait([self._following])
-            self._following = None
+        following, self._following = self._following, None  # at once: this may be cancelled too
+        if following is not None:
+            following.cancel()
+            await asyncio.wait([following])
 
     async def _keep_following(self) -> None:
         while True:

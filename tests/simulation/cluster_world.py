@@ -56,7 +56,7 @@ class ClusterWorld:
             (6, self._wake_up),
             (2, self._cut_off),
             (6, self._mend),
-            (3, self._blink),
+            (4, self._blink),
             (3, self._engine_worsens),
             (3, self._engine_mends),
             (2, self._leader_is_lost),
@@ -201,7 +201,7 @@ class ClusterWorld:
                 process.engine.cut(off=False)
 
     def _blink(self) -> None:
-        processes = self._processes()
+        processes = [one for one in self._processes() if one.broker] or self._processes()
         if processes:
             self.dice.choice(processes).engine.blink(self.dice.uniform(0.1, LEASE_S / 2))
 

@@ -37,6 +37,8 @@ CALL_MAX = 1 / 5  # how long one call of the engine may take
 PATIENCE_MAX = 1 / 5  # so that not all claim a lost lease in the same moment
 JITTER_MAX = 1 / 20  # the same for one which was given up: there the wait is lost time
 
+WATCH_S_MIN = 0.001
+
 T = TypeVar("T")
 
 
@@ -61,8 +63,8 @@ class Ownership:
     - `fit` tells whether this node may become the owner now.
     - `take_over(epoch)` is called when the record is ours; True makes us the owner. It is cancelled
       when the record is lost meanwhile. After False or an error the record is given up.
-    - `lost(reason)` is called once for each `take_over` which returned True, unless `release` came
-      first: this node is not the owner any more.
+    - `lost(reason)` is called once for each `take_over` which returned True, unless `release` was
+      called since: this node is not the owner any more.
     """
 
     def __init__(
@@ -197,22 +199,37 @@ class Ownership:
         """Take over and renew, until it is lost or given up."""
         taking = asyncio.create_task(self._take(tenure))
         taking.add_done_callback(lambda done: self.wake())
-        problem = ""
+        self._watch(tenure)
         try:
-            while self._tenure is tenure and not problem:
+            while self._tenure is tenure:
                 await self._pause(self._until_renewal_s(tenure))
                 if taking.done() and not tenure.taken_over:
                     await self.release()
                     await asyncio.sleep(self._lease_s * LOOK_EVERY)  # others may do better
                     return
                 async with self._record:
-                    if self._tenure is tenure:
-                        problem = await self._renew(tenure)
+                    problem = await self._renew(tenure)
+                if problem:
+                    self._end(tenure, problem)
         finally:
             taking.cancel()
             await asyncio.wait([taking])
-        if problem and self._tenure is tenure:
+
+    def _watch(self, tenure: Tenure) -> None:
+        """End it when the lease is over. A timer and no task: when a process goes on after a pause,
+        this comes before anything it has to say to its clients."""
+        if self._tenure is tenure:
+            left_s = self._left_s(tenure)
+            if left_s > 0:
+                loop = asyncio.get_running_loop()
+                loop.call_later(max(left_s, WATCH_S_MIN), self._watch, tenure)
+            else:
+                self._end(tenure, f"the lease of {self._lease_s:g} s was not renewed in time")
+
+    def _end(self, tenure: Tenure, problem: str) -> None:
+        if self._tenure is tenure:
             self._tenure = None
+            self.wake()
             log.warning("epoch %d ends: %s", tenure.epoch, problem)
             if tenure.taken_over:
                 self._lost(problem)
@@ -224,25 +241,22 @@ class Ownership:
             log.warning("cannot take over in epoch %d: %s", tenure.epoch, error)
         except Exception:
             log.exception("taking over in epoch %d", tenure.epoch)
+        if tenure.taken_over and self._tenure is not tenure:
+            self._lost("the lease was over before this node had taken over")
 
     def _until_renewal_s(self, tenure: Tenure) -> float:
         if tenure.unsure_at is not None:
-            wait_s = self._lease_s * RETRY_EVERY
-        else:
-            wait_s = tenure.renewed_at + self._lease_s * RENEW_EVERY - self._clock()
-        return min(wait_s, self._left_s(tenure))
+            return self._lease_s * RETRY_EVERY
+        return tenure.renewed_at + self._lease_s * RENEW_EVERY - self._clock()
 
     def _left_s(self, tenure: Tenure) -> float:
         return tenure.renewed_at + self._lease_s - self._clock()
 
     async def _renew(self, tenure: Tenure) -> str:
-        """Tells why it is over, or nothing; does not wait longer than the lease lasts."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, self._left_s(tenure))):
-                problem = await self._find_out(tenure) or await self._try_to_renew(tenure)
-                if problem:
-                    return problem
-        return self._overdue(tenure)
+        """One try; tells why it is over, or nothing."""
+        if self._tenure is not tenure:
+            return ""
+        return await self._find_out(tenure) or await self._try_to_renew(tenure)
 
     async def _try_to_renew(self, tenure: Tenure) -> str:
         sure = tenure.unsure_at is None
@@ -259,10 +273,6 @@ class Ownership:
             return ""
         self._renewed(tenure, revision, sent_at)
         return ""
-
-    def _overdue(self, tenure: Tenure) -> str:
-        over = self._left_s(tenure) <= 0
-        return f"the lease of {self._lease_s:g} s was not renewed in time" if over else ""
 
     def _renewed(self, tenure: Tenure, revision: int, sent_at: float) -> None:
         # What was written against an older revision and did not answer is settled by this.
