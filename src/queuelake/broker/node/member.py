@@ -229,10 +229,10 @@ class Member:
         self.problem = ""
 
     async def _stop_following(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
-            self._following = None
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     def _note_problem(self, problem: str) -> None:
         if problem != self.problem:
@@ -249,8 +249,8 @@ class Member:
 
     async def _take_over(self, epoch: int) -> bool:
         async with self._changing:
-            await self._stop_following()
             try:
+                await self._stop_following()
                 is_ours = await take_over(self.log, self.follower, self.replica, epoch)
             except BaseException:  # the lease was lost meanwhile, or the log did not answer
                 self._follow()
