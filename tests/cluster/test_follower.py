@@ -49,7 +49,7 @@ async def test_a_replica_gets_what_the_owner_has(
     log.read_limit = read_limit
     node = Node(log, name="b")
     await node.follower.catch_up()
-    assert node.position == owner.position == node.replica.accepted
+    assert node.position == owner.position == node.replica.accepted == node.replica.applied
     assert node.follower.end == log.last
     assert node.hash == owner.hash
 
@@ -244,9 +244,12 @@ async def test_a_commit_left_by_a_cancelled_run_is_waited_for(
         begun.set()
         return result
 
-    follower = Follower(log, store, Replica(Position()), slow_thread)
+    replica = Replica(Position())
+    follower = Follower(log, store, replica, slow_thread)
     running = asyncio.create_task(follower.run())
     await begun.wait()
+    assert replica.accepted == owner.position
+    assert replica.applied == Position()  # what the store has: the log may not be cut before
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -258,7 +261,7 @@ async def test_a_commit_left_by_a_cancelled_run_is_waited_for(
     commits[0]()
     await catching_up
     assert applied == [4]
-    assert Position.read(store.view()) == owner.position
+    assert Position.read(store.view()) == owner.position == replica.applied
 
 
 async def test_two_at_a_time_are_a_mistake(log: ScriptedLog, owner: Node) -> None:

@@ -229,6 +229,7 @@ class Follower:
             await asyncio.shield(self._commit_under_way)
         except StorageError as error:
             raise Stuck(str(error)) from None
+        self._replica.applied = position
 
     def _batch_of(self, entry: Entry) -> Batch:
         if entry.kind == BATCH:

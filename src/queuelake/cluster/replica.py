@@ -70,16 +70,21 @@ def barrier(epoch: int, follows: Position) -> Entry:
 
 
 class Replica:
-    """Fed with the log, part by part, from the position behind `accepted` on."""
+    """Fed with the log, part by part, from the position behind `accepted` on.
+
+    `accepted` is what was read and counts, `applied` what the store has: it comes later.
+    """
 
     def __init__(self, position: Position) -> None:
         self.accepted = position
+        self.applied = position
         self._pieces: list[bytes] = []  # of the entry which is not whole yet
         self._pending = (0, 0, 0, 0)  # which entry that is, and the position of its first part
 
     def restart(self, position: Position) -> None:
-        """Begin again behind this."""
+        """Begin again behind this, which is where the store is."""
         self.accepted = position
+        self.applied = position
         self._pieces = []
 
     def take(self, position: int, data: bytes) -> Entry | None:
@@ -98,7 +103,8 @@ class Replica:
         entry = Entry(part.epoch, part.number, part.kind, b"".join(self._pieces))
         if entry.kind == BARRIER:
             self._check_history(entry)
-        self.restart(self.accepted.after(entry, position))
+        self.accepted = self.accepted.after(entry, position)
+        self._pieces = []
         return entry
 
     def _is_next(self, part: Part) -> bool:

@@ -40,7 +40,7 @@ class Heart:
 
     async def _sync(self) -> None:
         member = self._member
-        position = member.replica.accepted.position
+        position = member.replica.applied.position
         await member.in_thread(member.store.sync)
         self.synced = position
 

@@ -364,14 +364,14 @@ class Member:
             self.serving.reload()
 
     def report(self) -> Report:
-        accepted = self.replica.accepted
+        applied = self.replica.applied
         role = OWNER if self.serving is not None else "stuck" if self.problem else "replica"
         return Report(
             self.name,
             "copying" if self.is_copying else role,
-            accepted.position,
-            accepted.epoch,
-            accepted.chain,
+            applied.position,
+            applied.epoch,
+            applied.chain,
             self.heart.synced,
             __version__,
             list(self.place.addresses),
