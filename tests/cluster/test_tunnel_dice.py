@@ -102,7 +102,7 @@ class DiceWorld(World):
 
     async def disturb(self) -> None:
         self.loss = self.dice.choice((0.0, 0.0, 0.0, 0.02, 0.5))
-        if self.dice.random() < 0.02:
+        if self.dice.random() < 0.1:
             name = self.dice.choice(self.members)
             for side in self.sides():
                 if side.node == name:

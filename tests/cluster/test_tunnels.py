@@ -83,6 +83,16 @@ async def test_close_delivers_what_was_written_before(world: World) -> None:
     assert world.nodes["a"].count("b") == world.nodes["b"].count("a") == 0
 
 
+async def test_both_sides_may_close_with_more_than_a_window_to_say(world: World) -> None:
+    near, far = await pair(world)
+    for end in (near, far):
+        tunnel_of(end).write(bytes(3 * WINDOW_BYTES))
+        tunnel_of(end).close()
+    await world.settle()
+    assert near.is_over
+    assert far.is_over
+
+
 async def test_abort_is_heard_as_a_reset(world: World) -> None:
     near, far = await pair(world)
     tunnel_of(near).abort()
@@ -349,6 +359,23 @@ async def test_what_was_meant_for_a_killed_process_is_not_sent_to_the_next(world
     await world.settle()
     assert str(near.error) == "node b was started again"
     assert world.ends["b"] == []
+
+
+async def test_late_words_of_dead_processes_confuse_nobody(world: World) -> None:
+    """Both nodes hear a dead one first, and each other afterwards."""
+    world.open("a", "b")
+    world.open("b", "a")
+    await asyncio.sleep(0)
+    await world.start("a")
+    await world.start("b")
+    world.open("a", "b")
+    world.open("b", "a")
+    await world.settle()
+    await world.beat(2)
+    near, far = await pair(world)
+    tunnel_of(near).write(b"at last")
+    await world.settle()
+    assert bytes(far.data) == b"at last"
 
 
 async def test_a_tunnel_to_a_node_which_comes_later_works_the_second_time(world: World) -> None:

@@ -5,9 +5,10 @@ the last message is noticed too. Everything between two nodes is lost together: 
 drops all tunnels with that node and says from which number on it listens again; the other side
 drops what it had opened before that number, and all that was opened towards it before it was told.
 
-A life is one process of a node. Who sees a new life of a node begins at 1 with it. A message for
-another life than ours was meant for our predecessor: it is not looked at, but answered, so that the
-sender learns of us.
+A life is one process of a node. Who sees a new life of a node begins again with it, behind a number
+it has not used, and says so in each message: a late word of a dead process can make a node begin
+again with one it knows, which must not take the one flow for the other. A message for another life
+than ours was meant for our predecessor: it is not looked at, but its sender is greeted.
 
 What was received is said in each message. It bounds what is under way: nobody sends more than
 `FLOW_BYTES_MAX` of tunnels' data which the other side has not confirmed, however many tunnels
@@ -28,7 +29,7 @@ CONFIRM_BYTES: Final = FLOW_BYTES_MAX // 8  # a receiver waits no longer to say 
 
 class Arrival(enum.Enum):
     NEXT = enum.auto()  # as it should be
-    GAP = enum.auto()  # something before it is missing
+    GAP = enum.auto()  # something before it is missing, or the sender has begun again
     STALE = enum.auto()  # known already
     STRANGE = enum.auto()  # for another life of ours
 
@@ -42,6 +43,8 @@ class Flow:
         self.their_life = 0  # 0: not heard of
         self.sent = 0
         self.received = 0
+        self._base = 0  # we began again behind this number
+        self._their_base = 0
         self.under_way_bytes = 0
         self._under_way: deque[tuple[int, int]] = deque()  # number and size, not confirmed
         self._unsaid_bytes = 0  # received, and the other side does not know
@@ -66,7 +69,11 @@ class Flow:
             self.under_way_bytes += size
         self._said = self.received
         self._unsaid_bytes = 0
-        return Head(self.life, self.their_life, self.sent, self.received, node)
+        return Head(self.life, self.their_life, self._base, self.sent, self.received, node)
+
+    def greeting(self, node: str) -> Head:
+        """Of a heartbeat for whatever process of the other node is there."""
+        return Head(self.life, 0, self._base, self.sent, 0, node)
 
     def is_new_life(self, head: Head) -> bool:
         """Whether the other node's process was another one until now."""
@@ -75,10 +82,15 @@ class Flow:
     def arrive(self, head: Head, size: int) -> Arrival:
         if head.to_life not in (0, self.life):
             return Arrival.STRANGE
+        has_begun_again = False
         if self.their_life != head.life:
             if self.their_life:
                 self._begin_again()
             self.their_life = head.life
+            self._follow(head.base)
+        elif self._their_base != head.base:
+            has_begun_again = True
+            self._follow(head.base)
         if head.to_life:
             self._confirmed(head.received)
         missed = head.number - self.received - (1 if size else 0)
@@ -86,7 +98,7 @@ class Flow:
             return Arrival.STALE
         self.received = head.number
         self._unsaid_bytes += size
-        return Arrival.GAP if missed else Arrival.NEXT
+        return Arrival.GAP if missed or has_begun_again else Arrival.NEXT
 
     def give_up(self) -> None:
         """Nobody confirms: wait for nothing any more."""
@@ -96,7 +108,11 @@ class Flow:
 
     def _begin_again(self) -> None:
         self.give_up()
-        self.sent = self.received = self._said = 0
+        self.sent += 1
+        self._base = self.sent
+
+    def _follow(self, base: int) -> None:
+        self._their_base = self.received = self._said = base
         self._unsaid_bytes = 0
 
     def _confirmed(self, number: int) -> None:

@@ -26,7 +26,7 @@ LOST: Final = 6  # the number of the first message which counts; of no tunnel
 
 FROM_OPENER: Final = 0x80  # in the byte of the frame's type
 
-_HEAD: Final = struct.Struct("<BQQQQB")  # version, life, to_life, number, received, name length
+_HEAD: Final = struct.Struct("<BQQQQQB")  # version, the numbers of Head, length of the name
 _FRAME: Final = struct.Struct("<BII")  # type, tunnel, length of the body
 _U32: Final = struct.Struct("<I")
 _U64: Final = struct.Struct("<Q")
@@ -42,7 +42,8 @@ class Head(NamedTuple):
     """Of a message. `number` is that of the last message with frames, which this one may be."""
 
     life: int
-    to_life: int  # 0: the sender has not heard of the receiver yet
+    to_life: int  # 0: for any
+    base: int  # the sender began again behind this number
     number: int
     received: int  # the last number the sender has of the receiver
     node: str
@@ -68,7 +69,7 @@ _decode_opening = msgspec.msgpack.Decoder(Opening).decode
 
 def encode_head(head: Head) -> bytes:
     name = head.node.encode()
-    return _HEAD.pack(VERSION, *head[:4], len(name)) + name
+    return _HEAD.pack(VERSION, *head[:5], len(name)) + name
 
 
 def frame_head(kind: int, from_opener: bool, tunnel: int, length: int) -> bytes:
@@ -111,12 +112,12 @@ def decode_head(message: bytes) -> tuple[Head, int]:
     """
     if len(message) < _HEAD.size or message[0] != VERSION:
         raise FrameError(f"a message of {len(message)} bytes which is not of version {VERSION}")
-    _, life, to_life, number, received, length = _HEAD.unpack_from(message)
+    _, life, to_life, base, number, received, length = _HEAD.unpack_from(message)
     start = _HEAD.size + length
     if len(message) < start:
         raise FrameError(f"a head of {start} bytes in a message of {len(message)}")
     name = message[_HEAD.size : start].decode(errors="replace")
-    return Head(life, to_life, number, received, name), start
+    return Head(life, to_life, base, number, received, name), start
 
 
 def read_frames(message: bytes, start: int) -> Iterator[Frame]:

@@ -125,7 +125,7 @@ class Tunnel(asyncio.Transport):
         return not self._reading_paused and not self._closing
 
     def pause_reading(self) -> None:
-        self._reading_paused = True
+        self._reading_paused = not self._closing
 
     def resume_reading(self) -> None:
         if self._reading_paused:
@@ -144,12 +144,15 @@ class Tunnel(asyncio.Transport):
         """What was written is sent first."""
         if not self._closing:
             self._closing = True
-            self._reading_paused = False
-            self._unread.clear()
             if self._end_seen:
                 self._leave(None)  # nobody is there to take it
-            else:
-                self._carrier.want(self)
+                return
+            # What comes now is thrown away, but taken: both sides may be at this.
+            self._reading_paused = False
+            self._taken += len(self._unread)
+            self._unread.clear()
+            self._give_window()
+            self._carrier.want(self)
 
     def abort(self) -> None:
         self.reset("the other side broke it off")
@@ -210,7 +213,8 @@ class Tunnel(asyncio.Transport):
         if self._given < 0:
             self._break(f"{-self._given} bytes beyond a window of {WINDOW_BYTES}")
         elif self._closing:
-            return  # as a closed socket: nobody reads it
+            self._taken += len(data)
+            self._give_window()
         elif self._reading_paused or self._unread:
             self._unread += data
         else:
@@ -249,7 +253,7 @@ class Tunnel(asyncio.Transport):
         self._give_window()
 
     def _give_window(self) -> None:
-        if self._taken >= WINDOW_STEP_BYTES and not self._reading_paused and not self._closing:
+        if self._taken >= WINDOW_STEP_BYTES and not self._reading_paused and not self._gone:
             self._given += self._taken
             window = frames.encode_window(self.is_opener, self.number, self._taken)
             self._taken = 0

@@ -138,6 +138,7 @@ class _Node:
         self._line: deque[Tunnel] = deque()  # those which may send
         self._flushing = False
         self._must_speak = False  # a message is due, though there are no frames
+        self._must_greet = False
         self._spoke = False  # since the last beat
         self._silent_beats = 0
         self._loop = asyncio.get_running_loop()
@@ -182,6 +183,9 @@ class _Node:
     def flush(self) -> None:
         """Send what is there, as far as the flow has room."""
         self._flushing = False
+        if self._must_greet:
+            self._must_greet = False
+            self._post(self._flow.greeting(self._messenger.node), [])
         limit = self._messenger.payload_bytes_max - frames.HEAD_BYTES_MAX
         parts: list[bytes | memoryview] = []
         size = 0
@@ -212,6 +216,9 @@ class _Node:
         head = self._flow.next_head(self._messenger.node, size)
         self._spoke = True
         self._must_speak = False
+        self._post(head, parts)
+
+    def _post(self, head: frames.Head, parts: list[bytes | memoryview]) -> None:
         self._messenger.send(self._subject, b"".join((frames.encode_head(head), *parts)))
 
     def _speak(self) -> None:
@@ -244,7 +251,8 @@ class _Node:
         size = len(message) - start
         arrival = self._flow.arrive(head, size)
         if arrival is Arrival.STRANGE:
-            self._speak()
+            self._must_greet = True
+            self._flush_soon()
             return
         self._silent_beats = 0
         if arrival is Arrival.STALE:
