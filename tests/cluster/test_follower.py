@@ -11,13 +11,8 @@ import pytest
 
 from queuelake.cluster.checking import T
 from queuelake.cluster.entry import split
-from queuelake.cluster.follower import (
-    Behind,
-    Follower,
-    ForeignStoreError,
-    LostLogError,
-    Stuck,
-)
+from queuelake.cluster.follower import Follower, LostLogError, Stuck
+from queuelake.cluster.founding import MARK_KEY, Behind, ForeignStoreError
 from queuelake.cluster.replica import DivergedError, Position, Replica, barrier
 from queuelake.settings import Storage
 from queuelake.storage.api import META, RETAINED, Batch
@@ -167,6 +162,29 @@ async def test_a_cluster_may_begin_with_the_data_of_one_node(log: ScriptedLog) -
     again = Node(log, first.store)  # with its position it is no stranger any more
     assert await again.own(2)
     assert again.rows == [b"new", b"old"]
+
+
+async def test_a_founder_which_crashed_knows_its_own_entry(log: ScriptedLog) -> None:
+    """It was appended, and the store does not say so yet."""
+    first = Node(log)
+    put(first.store, RETAINED, b"old", b"1")
+    log.script = ["late"]
+    assert not await first.own(1, patience_s=0.05)
+    log.let_late_arrive()
+    again = Node(log, first.store)
+    assert await again.own(2)
+    assert (again.rows, again.position.epoch) == ([b"old"], 2)
+    with again.store.view() as view:
+        assert view.get(META, MARK_KEY) is None
+
+
+async def test_an_old_copy_of_the_founder_is_a_stranger(log: ScriptedLog) -> None:
+    first, copy = Node(log), Node(log)  # of the same id
+    for node in (first, copy):
+        put(node.store, RETAINED, b"old", b"1")
+    assert await first.own(1)
+    with pytest.raises(ForeignStoreError):
+        await copy.follower.catch_up()
 
 
 async def test_what_is_cut_off_needs_a_copy(log: ScriptedLog, owner: Node) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from queuelake.cluster.committer import ReplicatedCommitter
-from queuelake.cluster.follower import Behind, Follower, Stuck
+from queuelake.cluster.follower import Follower, Stuck
+from queuelake.cluster.founding import Behind
 from queuelake.cluster.ownership import Ownership
 from queuelake.cluster.replica import Position, Replica
 from queuelake.cluster.taking_over import take_over

@@ -14,36 +14,24 @@ from asyncio import Future
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from queuelake.cluster.checking import Checks, InThread, OnCheck
 from queuelake.cluster.engine import EngineError, Log, TruncatedError
-from queuelake.cluster.entry import BATCH, CHECK, GENESIS, BadEntryError, Entry, Genesis
+from queuelake.cluster.entry import BATCH, CHECK, GENESIS, BadEntryError, Entry
+from queuelake.cluster.founding import Behind, Founding
 from queuelake.cluster.replica import Position, Replica, barrier
 from queuelake.errors import StorageError
-from queuelake.storage.api import META, TABLE_NAMES, Batch, ReadTransaction, Store
+from queuelake.storage.api import Batch, Store
 from queuelake.storage.batch_codec import BadBatchError, decode_batch
-from queuelake.storage.lmdb_store import FORMAT_KEY, STORE_ID, TURN_KEY
 
 READ_PARTS: Final = 32
 APPLY_BYTES_MAX: Final = 8 * 1024 * 1024  # in one transaction, or little more
 LAG_S: Final = 0.05  # until what is known to be in the log is looked for again
-_LAST_KEY: Final = b"\xff" * 512
 
 log = logging.getLogger("queuelake.cluster.follower")
 
 
-class Behind(StorageError):
-    """What this replica needs next is not in the log: copy the store of another one."""
-
-
 class Stuck(StorageError):
     """The own store does not take what the log says. Nothing is wrong with what it has."""
-
-
-class ForeignStoreError(StorageError):
-    """The store has data of its own and was never part of this cluster. To join, move the data
-    directory away; to begin a cluster with it, start this node first."""
 
 
 class LostLogError(StorageError):
@@ -74,8 +62,8 @@ class Follower:
         self._told = 0  # how far the log reaches, by hearsay
         self._working = False
         self._commit_under_way: Future[None] | None = None
-        self._is_untouched = False  # nobody has used the store yet
-        self._is_foreign = False  # it was used, and not by this cluster
+        with store.view() as view:
+            self._founding = Founding(view)
 
     def notify(self, position: int = 0) -> None:
         """There may be more in the log; a position says how far it reaches at least."""
@@ -128,17 +116,21 @@ class Follower:
     def beginning(self, epoch: int) -> Entry:
         """With what this node would begin an epoch, behind everything it has applied."""
         accepted = self._replica.accepted
-        if accepted.position > 0:
-            return barrier(epoch, accepted)
-        with self._store.view() as view:
-            genesis = Genesis(view.get(META, STORE_ID) or b"", self._is_untouched)
-        return Entry(epoch, 0, GENESIS, msgspec.msgpack.encode(genesis))
+        return barrier(epoch, accepted) if accepted.position else self._founding.genesis(epoch)
+
+    async def before_epoch(self, entry: Entry) -> None:
+        """This entry, by `beginning`, is going to be appended."""
+        mark = self._founding.mark(entry)
+        if not mark.is_empty():
+            with self._alone():
+                await self._commit([mark], self._replica.accepted)
 
     async def begin_epoch(self, entry: Entry, position: int) -> None:
         """The beginning of this node's own epoch is in the log, at this position."""
         with self._alone():
+            batch = self._founding.founded() if entry.kind == GENESIS else Batch()
             accepted = self._replica.accepted.after(entry, position)
-            await self._commit([Batch()], accepted)
+            await self._commit([batch], accepted)
             self._replica.restart(accepted)
             self.end = position
 
@@ -161,8 +153,7 @@ class Follower:
         await self._commit_ended()
         with self._store.view() as view:
             position = Position.read(view)
-            self._is_untouched = position.position == 0 and _is_untouched(view)
-        self._is_foreign = position.position == 0 and not self._is_untouched
+            self._founding = Founding(view)
         self._replica.restart(position)
         self.end = position.position
 
@@ -195,7 +186,7 @@ class Follower:
         try:
             values = await self._log.read(self.end + 1, count)
         except TruncatedError as error:
-            self._refuse_foreign_store()
+            self._founding.refuse_foreign()
             raise Behind(f"position {self.end + 1} is not in the log: {error}") from None
         try:
             await self._apply(values)
@@ -211,7 +202,6 @@ class Follower:
             entry = self._replica.take(self.end, value)
             if entry is None:
                 continue
-            self._refuse_foreign_store()
             batches.append(self._batch_of(entry))
             size += len(entry.body)
             if size >= APPLY_BYTES_MAX or entry.kind == CHECK:
@@ -232,31 +222,7 @@ class Follower:
         self._replica.applied = position
 
     def _batch_of(self, entry: Entry) -> Batch:
-        if entry.kind == BATCH:
-            return decode_batch(entry.body)
         if entry.kind == GENESIS:
-            return self._adopt(msgspec.msgpack.decode(entry.body, type=Genesis))
-        return Batch()
-
-    def _adopt(self, genesis: Genesis) -> Batch:
-        """Become a replica of the store a cluster began with."""
-        if not genesis.is_empty:
-            raise Behind("the cluster began with a store which had data already")
-        batch = Batch()
-        if genesis.store_id:
-            batch.put(META, STORE_ID, genesis.store_id)
-        return batch
-
-    def _refuse_foreign_store(self) -> None:
-        if self._is_foreign:
-            raise ForeignStoreError(
-                "the store has data which is not this cluster's; to join, move its directory away"
-            )
-
-
-def _is_untouched(view: ReadTransaction) -> bool:
-    """Whether nobody has used this store yet."""
-    if any(view.count(table) for table in range(len(TABLE_NAMES)) if table != META):
-        return False
-    own = (FORMAT_KEY, STORE_ID, TURN_KEY)
-    return all(key in own for key in view.scan_keys(META, b"", _LAST_KEY))
+            return self._founding.adopt(entry)
+        self._founding.refuse_foreign()
+        return decode_batch(entry.body) if entry.kind == BATCH else Batch()

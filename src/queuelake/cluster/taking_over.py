@@ -53,6 +53,7 @@ async def _take_over(
             log.warning("epoch %d not begun: the log is at %d", epoch, replica.accepted.epoch)
             return False
         entry = follower.beginning(epoch)
+        await follower.before_epoch(entry)
         parts = split(entry, shard.part_bytes_max)
         try:
             position = await append_surely(shard, parts, follower.end, patience_s)

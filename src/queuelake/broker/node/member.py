@@ -33,7 +33,8 @@ from queuelake.cluster.committer import ReplicatedCommitter
 from queuelake.cluster.copying import KIND as STORE
 from queuelake.cluster.copying import StoreCopies, fetch_copy, install_copy
 from queuelake.cluster.engine import Log
-from queuelake.cluster.follower import Behind, Follower, Stuck
+from queuelake.cluster.follower import Follower, Stuck
+from queuelake.cluster.founding import Behind
 from queuelake.cluster.nats_engine import NatsEngine
 from queuelake.cluster.ownership import Ownership
 from queuelake.cluster.relay import KIND as CLIENT
