@@ -63,8 +63,12 @@ class CountingBroker:
             self._group.append((connection, attempt))
             self._seal()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Thrown away with all it had collected."""
+        self.vanish()
+        self._committer.close()
+
+    def vanish(self) -> None:
         self.stopped = True
         for connection in list(self.connections):
             connection.close()
@@ -89,9 +93,7 @@ class CountingBroker:
         assert self._committing, "done, but nothing was committed"
         if self.stopped:
             return
-        if failure:
-            self.stop()
-            return
+        assert not failure, "there is always room"
         group, self._committing = self._committing, []
         self._acknowledge(self, group)
         self._seal()

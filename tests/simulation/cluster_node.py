@@ -11,7 +11,7 @@ import asyncio
 from asyncio import Future
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from queuelake.cluster.committer import ReplicatedCommitter
 from queuelake.cluster.follower import Follower, Stuck
@@ -22,10 +22,9 @@ from queuelake.cluster.taking_over import take_over
 from queuelake.errors import QueuelakeError
 from queuelake.storage.api import Batch
 from queuelake.storage.memory import MemoryStore
-from tests.simulation.cluster_clients import Connection, CountingBroker
 from tests.simulation.cluster_engine import Center, NodeEngine
 from tests.simulation.cluster_loop import NodeLoop, Time
-from tests.simulation.cluster_record import Attempt, Tables
+from tests.simulation.cluster_record import Tables
 
 T = TypeVar("T")
 
@@ -36,7 +35,22 @@ COPY_S = 0.3
 NEWS = "log"
 
 
-class Stage(Protocol):
+class Working(Protocol):
+    """A broker of the owner."""
+
+    async def stop(self) -> None:
+        """Thrown away with all it had collected; its committer is closed when this returns."""
+        ...
+
+    def vanish(self) -> None:
+        """Its process is gone: so are its connections."""
+        ...
+
+
+W = TypeVar("W", bound=Working)
+
+
+class Stage(Protocol[W]):
     """What a process needs of the world."""
 
     time: Time
@@ -44,11 +58,11 @@ class Stage(Protocol):
     broken: list[str]
     tally: Counter[str]  # of what happened
 
-    def acknowledge(
-        self, broker: CountingBroker, group: list[tuple[Connection, Attempt]], /
-    ) -> None: ...
+    def begin(self, process: Process[W], committer: ReplicatedCommitter, epoch: int) -> W:
+        """The broker of a new owner."""
+        ...
 
-    def peer_to_copy(self, node: Node) -> Node | None: ...
+    def peer_to_copy(self, node: Node[W]) -> Node[W] | None: ...
 
 
 class ReplicatedStore(MemoryStore):
@@ -85,13 +99,13 @@ class ReplicatedStore(MemoryStore):
         return Position.read(worst.view()).position
 
 
-class Node:
-    def __init__(self, stage: Stage, name: str, rate: float) -> None:
+class Node(Generic[W]):
+    def __init__(self, stage: Stage[W], name: str, rate: float) -> None:
         self.stage = stage
         self.name = name
         self.rate = rate
         self.store = ReplicatedStore()
-        self.process: Process | None = None
+        self.process: Process[W] | None = None
 
     def start(self) -> None:
         assert self.process is None
@@ -103,14 +117,11 @@ class Node:
         self.store = self.store.reborn(undone)
         process.die()
 
-    def broker(self) -> CountingBroker | None:
-        return None if self.process is None else self.process.broker
 
-
-class Process:
+class Process(Generic[W]):
     """One life of a node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node[W]) -> None:
         self.node = node
         self.stage = node.stage
         time = self.stage.time
@@ -118,7 +129,8 @@ class Process:
         self.engine = NodeEngine(self.stage.center, node.name, self.loop)
         self.store = node.store
         self.fit = True
-        self.broker: CountingBroker | None = None
+        self.broker: W | None = None
+        self._stopping: list[W] = []
         self._committer: ReplicatedCommitter | None = None
         self._prepare()
         self.ownership = Ownership(
@@ -132,6 +144,7 @@ class Process:
             take_over=self._take_over,
             lost=self._lease_lost,
         )
+        self._changing = asyncio.Lock()  # between following and owning
         self._following: asyncio.Task[None] | None = None
         self._copying = False
         self._follow()
@@ -141,14 +154,14 @@ class Process:
     def die(self) -> None:
         """As by SIGKILL."""
         self.engine.vanish()
-        if self.broker is not None:
-            self.broker.stop()
+        for broker in [*self._stopping, self.broker]:
+            if broker is not None:
+                broker.vanish()
         self.stage.time.end(self.loop)
 
     def transfer(self, heir: str) -> None:
         """Leave in an orderly way."""
-        self._step_down()
-        self.loop.create_task(self.ownership.release(heir))
+        self._step_down(heir, release=True)
 
     def mistakes(self) -> list[str]:
         return self.loop.errors + ([repr(self._owning)] if self._owning.done() else [])
@@ -204,50 +217,53 @@ class Process:
     # As the owner
 
     async def _take_over(self, epoch: int) -> bool:
-        taken = False
-        try:
-            await self._stop_following()
-            taken = await take_over(self.engine, self.follower, self.replica, epoch, PATIENCE_S)
-        finally:
-            if not taken:
-                self._follow()
-        if taken:
-            self._start_broker(epoch)
-        self.stage.tally["taken over" if taken else "not taken over"] += 1
-        return taken
+        async with self._changing:
+            taken = False
+            try:
+                await self._stop_following()
+                taken = await take_over(self.engine, self.follower, self.replica, epoch, PATIENCE_S)
+            finally:
+                if not taken:
+                    self._follow()
+            if taken:
+                self._committer = self._new_committer(epoch)
+                self.broker = self.stage.begin(self, self._committer, epoch)
+            self.stage.tally["taken over" if taken else "not taken over"] += 1
+            return taken
 
-    def _start_broker(self, epoch: int) -> None:
-        time = self.stage.time
-        self._committer = committer = ReplicatedCommitter(
+    def _new_committer(self, epoch: int) -> ReplicatedCommitter:
+        return ReplicatedCommitter(
             self.engine,
             self.replica,
-            LateCommitter(time, self.loop, self.store),
+            LateCommitter(self.stage.time, self.loop, self.store),
             epoch,
             self.loop.as_loop(),
             self._committer_lost,
             lambda position: self.engine.send(NEWS, str(position).encode()),
             patience_s=PATIENCE_S,
         )
-        self.broker = CountingBroker(
-            self.loop, self.store, committer, time.dice, epoch, self.stage.acknowledge
-        )
 
     def _lease_lost(self, reason: str) -> None:
         self.stage.tally["lease lost"] += 1
-        self._step_down()
+        self._step_down("", release=False)
 
     def _committer_lost(self, reason: str) -> None:
         assert self._committer is not None
         self.stage.tally["fenced" if self._committer.is_fenced else "append lost"] += 1
-        self._step_down()
-        self.loop.create_task(self.ownership.release())
+        self._step_down("", release=True)
 
-    def _step_down(self) -> None:
+    def _step_down(self, heir: str, *, release: bool) -> None:
         broker, self.broker = self.broker, None
         if broker is not None:
-            assert self._committer is not None
-            broker.stop()
-            self._committer.close()
+            self._stopping.append(broker)
+            self.loop.create_task(self._abandon(broker, heir, release))
+
+    async def _abandon(self, broker: W, heir: str, release: bool) -> None:
+        async with self._changing:
+            await broker.stop()
+            self._stopping.remove(broker)
+            if release:
+                await self.ownership.release(heir)
             self._follow()
 
     # Threads

@@ -44,18 +44,16 @@ class Place(NamedTuple):
     row: bytes
 
 
-class Record:
+class LogOfRecord:
     def __init__(self, center: Center) -> None:
         self._center = center
-        self._store = MemoryStore()
+        self.store = MemoryStore()
         self._read = 0  # parts
         self._pieces: list[Part] = []
         self.position = Position()
         self.tables: dict[int, Tables] = {0: self._copy()}  # position -> as they are behind it
         self.positions: dict[int, Position] = {0: self.position}
-        self.places: dict[int, list[Place]] = {}  # by serial
         self.barriers: list[int] = []  # epochs in the order of the log
-        self._first_seen: dict[int, int] = {}  # publisher -> its newest message
 
     def follow(self) -> None:
         """Read what is new."""
@@ -96,16 +94,31 @@ class Record:
         batch = Batch()
         if entry.kind == BATCH:
             batch = decode_batch(entry.body)
-            self._find_messages(batch, entry.epoch)
+            self._look_at(batch, entry.epoch)
         elif entry.kind == BARRIER:
             self.barriers.append(entry.epoch)
         self.position.put(batch)
-        self._store.commit(batch)
+        self.store.commit(batch)
         self.tables[self._read] = self._copy()
         self.positions[self._read] = self.position
 
-    def _find_messages(self, batch: Batch, epoch: int) -> None:
-        known = self._store.tables[MESSAGES]
+    def _look_at(self, batch: Batch, epoch: int) -> None:
+        """Before it is applied."""
+
+    def _copy(self) -> Tables:
+        return [dict(table) for table in self.store.tables]
+
+
+class Record(LogOfRecord):
+    """One which knows the messages of the simulated publishers."""
+
+    def __init__(self, center: Center) -> None:
+        super().__init__(center)
+        self.places: dict[int, list[Place]] = {}  # by serial
+        self._newest: dict[int, int] = {}  # publisher -> its newest message
+
+    def _look_at(self, batch: Batch, epoch: int) -> None:
+        known = self.store.tables[MESSAGES]
         for key, value in batch.tables[MESSAGES].items():
             if value is None:
                 continue
@@ -113,9 +126,6 @@ class Record:
             attempt = Attempt.decode(value)
             place = Place(self._read, epoch, key)
             self.places.setdefault(attempt.serial, []).append(place)
-            newest = self._first_seen.get(attempt.publisher, 0)
+            newest = self._newest.get(attempt.publisher, 0)
             assert attempt.number <= newest + 1, f"{attempt} came before {newest + 1}"
-            self._first_seen[attempt.publisher] = max(newest, attempt.number)
-
-    def _copy(self) -> Tables:
-        return [dict(table) for table in self._store.tables]
+            self._newest[attempt.publisher] = max(newest, attempt.number)

@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable
 from itertools import count
 
+from queuelake.cluster.committer import ReplicatedCommitter
 from queuelake.cluster.hashing import hash_of
 from queuelake.storage.api import MESSAGES, META
 from tests.simulation.cluster_clients import SETTLED, Connection, CountingBroker, Publisher
@@ -85,6 +86,13 @@ class ClusterWorld:
 
     # What nodes ask of the world
 
+    def begin(
+        self, process: Process[CountingBroker], committer: ReplicatedCommitter, epoch: int
+    ) -> CountingBroker:
+        return CountingBroker(
+            process.loop, process.store, committer, self.dice, epoch, self.acknowledge
+        )
+
     def acknowledge(self, broker: CountingBroker, group: list[tuple[Connection, Attempt]]) -> None:
         """No confirmation leaves for what is not in the log of record, once, as this broker's."""
         self.record.follow()
@@ -101,7 +109,7 @@ class ClusterWorld:
             self.dice.random() * 0.01, lambda: connection.publisher.confirmed(connection, attempt)
         )
 
-    def peer_to_copy(self, node: Node) -> Node | None:
+    def peer_to_copy(self, node: Node[CountingBroker]) -> Node[CountingBroker] | None:
         """Any which lives and has what the log does not reach back to."""
         needed = max(node.store.position().position + 1, self.center.first - 1)
         peers = [one for one in self._living() if one is not node]
@@ -142,10 +150,10 @@ class ClusterWorld:
 
     # Events
 
-    def _living(self) -> list[Node]:
+    def _living(self) -> list[Node[CountingBroker]]:
         return [node for node in self.nodes if node.process is not None]
 
-    def _processes(self) -> list[Process]:
+    def _processes(self) -> list[Process[CountingBroker]]:
         return [node.process for node in self.nodes if node.process is not None]
 
     def _publish(self) -> None:

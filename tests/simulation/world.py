@@ -90,10 +90,16 @@ class World:
         weights = [weight for weight, _ in self._events]
         (event,) = self.dice.choices([action for _, action in self._events], weights)
         event()
+        self._work()
+
+    def _work(self) -> None:
         if self.dice.random() < 0.7:
             self.loop.turn()
         if self.dice.random() < 0.4:
             self.committer.commit()
+
+    def _new_transport(self) -> FakeTransport:
+        return FakeTransport(self.broker, self.loop)
 
     def check(self) -> None:
         wrong = list(self.broken)
@@ -130,7 +136,7 @@ class World:
             self._open(client)
 
     def _open(self, client: Client) -> None:
-        transport = FakeTransport(self.broker, self.loop)
+        transport = self._new_transport()
         transport.on_write = lambda data: self._on_write(client, data)
         client.connect(transport)
 
@@ -179,7 +185,7 @@ class World:
         number = len(self.mortals) + 1
         mortal = Mortal(number, self.dice.choice([0, 0, 1, 3]), self.dice.choice([0, 2, 60]))
         self.mortals.append(mortal)
-        mortal.connect(FakeTransport(self.broker, self.loop))
+        mortal.connect(self._new_transport())
 
     def _mortal_dies(self) -> None:
         if self.mortals:
@@ -254,8 +260,12 @@ class World:
             busy = client.read(1000, self.steps) > 0 or busy
             busy = bool(client.owed) or busy
             client.answer(1000)
+        return self._rest() or busy
+
+    def _rest(self) -> bool:
+        """Work until there is nothing left but to wait; tells whether there was anything."""
         self.loop.turn()
-        busy = self.committer.is_busy() or busy
+        busy = self.committer.is_busy()
         self.committer.commit()
         self.loop.advance(250)
         self.loop.run_until_idle()
