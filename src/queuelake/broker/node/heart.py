@@ -32,6 +32,7 @@ class Heart:
                 if beats % SYNC_EVERY_BEATS == 0:
                     await self._sync()
                     await self._truncate()
+                self._member.forget_problem()
                 self._member.roster.say(self._member.report())
             except (QueuelakeError, OSError) as error:
                 log.debug("beat: %s", error)

@@ -51,6 +51,7 @@ SHARD: Final = 0
 AGAIN_S: Final = 1.0  # after a failure of the own store
 THREADS: Final = 4
 PARTING_S: Final = 1.0
+PROBLEM_S: Final = 5.0
 NEWS: Final = "log"  # subject: how far the log reaches
 
 T = TypeVar("T")
@@ -74,6 +75,7 @@ class Member:
         self.committer: ReplicatedCommitter | None = None
         self.draining = False
         self.problem = ""
+        self._problem_at = 0.0
         self.failovers = 0
         self.fenced = 0
         self.copies = 0  # of another node's store
@@ -239,6 +241,13 @@ class Member:
         if problem != self.problem:
             log.error("%s", problem)
         self.problem = problem
+        self._problem_at = time.monotonic()
+
+    def forget_problem(self) -> None:
+        """Called now and then: one which has not come back for a while is over."""
+        if self.problem and time.monotonic() - self._problem_at > PROBLEM_S:
+            log.info("no longer: %s", self.problem)
+            self.problem = ""
 
     def _news(self, data: bytes) -> None:
         self.follower.notify(int.from_bytes(data, "big"))

@@ -135,8 +135,8 @@ class NodeOperations:
         furthest = max([one.position for one in reports], default=0)
         return ClusterFigures(
             is_owner=member.serving is not None,
-            epoch=member.replica.accepted.epoch,
-            position=member.replica.accepted.position,
+            epoch=member.replica.applied.epoch,
+            position=member.replica.applied.position,
             lag_by_node={one.node: furthest - one.position for one in reports},
             lease_age_s=member.lease_age_s(),
             failovers=member.failovers,
