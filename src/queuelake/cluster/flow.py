@@ -5,10 +5,10 @@ the last message is noticed too. Everything between two nodes is lost together: 
 drops all tunnels with that node and says from which number on it listens again; the other side
 drops what it had opened before that number, and all that was opened towards it before it was told.
 
-A life is one process of a node. Who sees a new life of a node begins again with it, behind a number
-it has not used, and says so in each message: a late word of a dead process can make a node begin
-again with one it knows, which must not take the one flow for the other. A message for another life
-than ours was meant for our predecessor: it is not looked at, but its sender is greeted.
+A life is one process of a node. Who sees a new life of a node begins again with it, and says behind
+which number. It leaves that number out: a late word of a dead process can make a node begin again
+with one it knows, to which this must be a gap. A message for another life than ours was meant for
+our predecessor: it is not looked at, but its sender is greeted.
 
 What was received is said in each message. It bounds what is under way: nobody sends more than
 `FLOW_BYTES_MAX` of tunnels' data which the other side has not confirmed, however many tunnels
@@ -44,7 +44,6 @@ class Flow:
         self.sent = 0
         self.received = 0
         self._base = 0  # we began again behind this number
-        self._their_base = 0
         self.under_way_bytes = 0
         self._under_way: deque[tuple[int, int]] = deque()  # number and size, not confirmed
         self._unsaid_bytes = 0  # received, and the other side does not know
@@ -82,15 +81,12 @@ class Flow:
     def arrive(self, head: Head, size: int) -> Arrival:
         if head.to_life not in (0, self.life):
             return Arrival.STRANGE
-        has_begun_again = False
         if self.their_life != head.life:
             if self.their_life:
                 self._begin_again()
             self.their_life = head.life
-            self._follow(head.base)
-        elif self._their_base != head.base:
-            has_begun_again = True
-            self._follow(head.base)
+            self.received = self._said = head.base
+            self._unsaid_bytes = 0
         if head.to_life:
             self._confirmed(head.received)
         missed = head.number - self.received - (1 if size else 0)
@@ -98,7 +94,7 @@ class Flow:
             return Arrival.STALE
         self.received = head.number
         self._unsaid_bytes += size
-        return Arrival.GAP if missed or has_begun_again else Arrival.NEXT
+        return Arrival.GAP if missed else Arrival.NEXT
 
     def give_up(self) -> None:
         """Nobody confirms: wait for nothing any more."""
@@ -108,12 +104,8 @@ class Flow:
 
     def _begin_again(self) -> None:
         self.give_up()
-        self.sent += 1
+        self.sent += 1  # left out
         self._base = self.sent
-
-    def _follow(self, base: int) -> None:
-        self._their_base = self.received = self._said = base
-        self._unsaid_bytes = 0
 
     def _confirmed(self, number: int) -> None:
         under_way = self._under_way
