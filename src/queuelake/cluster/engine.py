@@ -66,7 +66,10 @@ class Log(Protocol):
         ...
 
     async def ends(self) -> tuple[int, int]:
-        """The first and the last position; (n + 1, n) when there is nothing."""
+        """The first and the last position; (n + 1, n) when there is nothing.
+
+        They may be old for a moment, while servers start: only an append knows the end.
+        """
         ...
 
     async def size_bytes(self) -> int: ...

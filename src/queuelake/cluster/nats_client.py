@@ -7,6 +7,7 @@ when a later nats-py has them no more.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import ssl
 from pathlib import Path
@@ -76,7 +77,13 @@ class NatsClient(Client):
         assert self._current_server is not None
         self._lost_server = self._current_server.uri.netloc
         self._attempts = 0
-        await super()._attempt_reconnect()
+        while True:
+            try:
+                await super()._attempt_reconnect()
+                return
+            except Exception as error:  # theirs ends for ever with what it does not expect
+                await self._error_cb(error)
+                await asyncio.sleep(RECONNECT_DELAY_S_MAX)
 
     async def _process_err(self, err_msg: str) -> None:
         """Theirs closes for ever after most errors a server can send."""

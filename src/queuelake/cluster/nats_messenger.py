@@ -48,11 +48,10 @@ class NatsMessenger:
             await asyncio.gather(self._sender, return_exceptions=True)
 
     def send(self, subject: str, data: bytes) -> None:
-        if (
-            not self._link.connected
-            or self._unsent_bytes + self._link.unsent_bytes + len(data) > UNSENT_BYTES_MAX
-        ):
-            self._drop()
+        assert len(data) <= self.payload_bytes_max, "a message is longer than it may be"
+        waiting = self._unsent_bytes + self._link.unsent_bytes
+        if not self._link.connected or waiting + len(data) > UNSENT_BYTES_MAX:
+            self.dropped += 1
         else:
             self._unsent.append((subject, data))
             self._unsent_bytes += len(data)
@@ -107,9 +106,4 @@ class NatsMessenger:
                 try:
                     await self._link.send(self._prefix + subject, data)
                 except NoAnswerError:
-                    self._drop()
-
-    def _drop(self) -> None:
-        if not self.dropped:
-            log.warning("messages to other nodes are dropped: NATS does not take them")
-        self.dropped += 1
+                    self.dropped += 1
