@@ -161,7 +161,7 @@ class Process(Generic[W]):
 
     def transfer(self, heir: str) -> None:
         """Leave in an orderly way."""
-        self._step_down(heir, release=True)
+        self._step_down(heir)
 
     def mistakes(self) -> list[str]:
         return self.loop.errors + ([repr(self._owning)] if self._owning.done() else [])
@@ -245,25 +245,24 @@ class Process(Generic[W]):
 
     def _lease_lost(self, reason: str) -> None:
         self.stage.tally["lease lost"] += 1
-        self._step_down("", release=False)
+        self._step_down("")
 
     def _committer_lost(self, reason: str) -> None:
         assert self._committer is not None
         self.stage.tally["fenced" if self._committer.is_fenced else "append lost"] += 1
-        self._step_down("", release=True)
+        self._step_down("")
 
-    def _step_down(self, heir: str, *, release: bool) -> None:
+    def _step_down(self, heir: str) -> None:
         broker, self.broker = self.broker, None
         if broker is not None:
             self._stopping.append(broker)
-            self.loop.create_task(self._abandon(broker, heir, release))
+            self.loop.create_task(self._abandon(broker, heir))
 
-    async def _abandon(self, broker: W, heir: str, release: bool) -> None:
+    async def _abandon(self, broker: W, heir: str) -> None:
         async with self._changing:
             await broker.stop()
             self._stopping.remove(broker)
-            if release:
-                await self.ownership.release(heir)
+            await self.ownership.release(heir)
             self._follow()
 
     # Threads
