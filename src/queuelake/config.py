@@ -22,7 +22,7 @@ from msgspec import inspect
 from queuelake import cluster_rules, config_rules, mq_rules, names, queue_rules, sdv_rules
 from queuelake.config_layers import Layers, Table, known_names, read_text
 from queuelake.errors import ConfigError
-from queuelake.queue_settings import QueueSettings, base_of, merged
+from queuelake.queue_settings import QueueSettings, Replication, base_of, merged
 from queuelake.settings import AclRule, Queues, Settings
 
 ENVIRONMENT_PREFIX = "QUEUELAKE__"
@@ -97,7 +97,11 @@ class _Loader:
     def settings(self) -> Settings:
         for key in FILE_KEYS:
             self._expand_home(key.split("."))
-        cast(Table, self.values["queues"])["named"] = self.named
+        queues = cast(Table, self.values["queues"])
+        queues["named"] = self.named
+        replication = self._replication()
+        if "queues.defaults.replication" not in self.layers.origins:
+            cast(Table, queues["defaults"])["replication"] = replication
         settings = msgspec.convert(self.values, Settings)
         for finding in config_rules.findings(settings):
             self.layers.add_finding(finding.keys, finding.message)
@@ -109,9 +113,9 @@ class _Loader:
             self.layers.add_finding(keys, f"sdv.{finding.message}")
         for finding in cluster_rules.config_findings(settings.cluster):
             self.layers.add_finding(finding.keys, finding.message)
-        self._check_defaults(settings.queues.defaults)
+        self._check_defaults(settings.queues.defaults, replication)
         for name, tree in self.named.items():
-            self._check_named(name, tree, settings.queues.defaults)
+            self._check_named(name, tree, settings.queues.defaults, replication)
         if self.layers.mistakes:
             raise ConfigError(self.layers.mistakes)
         return settings
@@ -177,8 +181,12 @@ class _Loader:
             self.layers.add_mistake(origin, f"queues.{json.dumps(written)}: {error}")
             return ""
 
-    def _check_defaults(self, defaults: QueueSettings) -> None:
-        for finding in queue_rules.findings(defaults, ""):
+    def _replication(self) -> Replication:
+        """Of every queue: the log of a cluster is that of its whole store."""
+        return "quorum" if cast(Table, self.values["cluster"])["enabled"] else "none"
+
+    def _check_defaults(self, defaults: QueueSettings, replication: Replication) -> None:
+        for finding in queue_rules.findings(defaults, "", replication):
             keys = tuple(f"queues.defaults.{key}" for key in finding.keys)
             self.layers.add_finding(keys, f"queues.defaults.{finding.message}")
         if defaults.topics:
@@ -187,11 +195,14 @@ class _Loader:
                 ("queues.defaults.topics",), f"queues.defaults.topics: {message}"
             )
 
-    def _check_named(self, name: str, tree: Table, defaults: QueueSettings) -> None:
+    def _check_named(
+        self, name: str, tree: Table, defaults: QueueSettings, replication: Replication
+    ) -> None:
         section = queue_section(name)
         base = base_of(name, defaults)
         whole = merged(cast(Table, msgspec.to_builtins(base)), tree)
-        for finding in queue_rules.findings(msgspec.convert(whole, QueueSettings), name):
+        settings = msgspec.convert(whole, QueueSettings)
+        for finding in queue_rules.findings(settings, name, replication):
             # What the defaults alone got wrong is reported with them.
             if any(_holds(tree, key) for key in finding.keys):
                 keys = tuple(f"{section}.{key}" for key in finding.keys)

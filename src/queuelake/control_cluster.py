@@ -8,9 +8,14 @@ from msgspec import Meta, Struct
 
 CLUSTER: Final = "cluster"
 CLUSTER_TRANSFER: Final = "cluster_transfer"
+CLUSTER_REBALANCE: Final = "cluster_rebalance"
 CLUSTER_DRAIN: Final = "cluster_drain"
 CLUSTER_REMOVE: Final = "cluster_remove"
 CLUSTER_CHECK: Final = "cluster_check"
+OPERATIONS: Final = (
+    *(CLUSTER, CLUSTER_TRANSFER, CLUSTER_REBALANCE),
+    *(CLUSTER_DRAIN, CLUSTER_REMOVE, CLUSTER_CHECK),
+)
 
 Role = Literal["owner", "replica", "copying", "stuck"]
 
@@ -49,9 +54,29 @@ class ClusterInfo(Struct, frozen=True):
     shards: list[ShardInfo]
 
 
+class MemberList(Struct, frozen=True):
+    members: list[MemberInfo]
+
+
+class ShardList(Struct, frozen=True):
+    shards: list[ShardInfo]
+
+
+class TransferWanted(Struct, frozen=True, forbid_unknown_fields=True):
+    node: Annotated[str, Meta(description="the next owner; empty: whoever is furthest")] = ""
+
+
+class DrainWanted(Struct, frozen=True, forbid_unknown_fields=True):
+    draining: Annotated[bool, Meta(description="false: it may be the owner again")] = True
+
+
 class Transferred(Struct, frozen=True):
     shard: int
     owner: Annotated[str, Meta(description="who has it now")]
+
+
+class Rebalanced(Struct, frozen=True):
+    moved: Annotated[list[Transferred], Meta(description="empty: there was nothing to move")]
 
 
 class Drained(Struct, frozen=True):

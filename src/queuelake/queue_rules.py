@@ -18,10 +18,14 @@ from queuelake import names
 from queuelake.config_layers import Layers, Table, shown
 from queuelake.config_rules import Finding, filter_mistake
 from queuelake.config_types import parse_duration
-from queuelake.queue_settings import BadQueueSettingsError, QueueSettings
+from queuelake.queue_settings import BadQueueSettingsError, QueueSettings, Replication
 
 PAYLOAD_FORMAT_INVALID = 0x99
 DDL_CHARACTERS_MAX = 32_768
+_REPLICATION_MISTAKES = {
+    "none": 'replication = "none": a cluster replicates everything; allowed in a cluster: "quorum"',
+    "quorum": 'replication = "quorum": needs a cluster; allowed on one node: "none"',
+}
 _CLOSES = {">": "<", ")": "("}
 _QUOTED = re.compile(r"`[^`]*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 
@@ -32,7 +36,7 @@ def configured(base: QueueSettings, changes: Mapping[str, object], name: str) ->
     tree = {key: value for key, value in changes.items() if key != "name"}
     layers.lay_table("", "", tree, _QUEUE, values)
     settings = msgspec.convert(values, QueueSettings)
-    for finding in findings(settings, name):
+    for finding in findings(settings, name, base.replication):
         layers.add_finding(finding.keys, finding.message)
     if layers.mistakes:
         raise BadQueueSettingsError(layers.mistakes)
@@ -48,8 +52,11 @@ def read_changes(payload: bytes) -> dict[str, object]:
         raise refused from error
 
 
-def findings(settings: QueueSettings, name: str) -> Iterator[Finding]:
-    """Everything that is wrong with settings whose single values have the right type."""
+def findings(settings: QueueSettings, name: str, replication: Replication) -> Iterator[Finding]:
+    """Everything that is wrong with settings whose single values have the right type.
+
+    `replication` is that of every queue of this broker: its defaults say it.
+    """
     if settings.ordering == "strict" and settings.partitions != 1:
         message = f'ordering = "strict": needs partitions = 1, not {settings.partitions}'
         yield Finding(("ordering", "partitions"), message)
@@ -60,9 +67,8 @@ def findings(settings: QueueSettings, name: str) -> Iterator[Finding]:
             f'retry_policy.max_backoff = "{retry.max_backoff}"'
         )
         yield Finding(("retry_policy.initial_backoff", "retry_policy.max_backoff"), message)
-    if settings.replication == "quorum":
-        message = 'replication = "quorum": needs a cluster; allowed on one node: "none"'
-        yield Finding(("replication",), message)
+    if settings.replication != replication:
+        yield Finding(("replication",), _REPLICATION_MISTAKES[settings.replication])
     yield from _only_streams(settings)
     yield from _schema(settings)
     yield from _topics(settings)

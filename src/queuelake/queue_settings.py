@@ -27,6 +27,8 @@ from queuelake.errors import BadSettingsError
 
 PARTITIONS_MAX = 1000
 
+Replication = Literal["none", "quorum"]
+
 
 class BadQueueSettingsError(BadSettingsError):
     """A queue cannot have these settings: `mistakes` holds one entry for each mistake."""
@@ -102,7 +104,7 @@ class QueueSettings(Section, frozen=True):
     group_expiry: Duration = "7d"
     topics: list[str] = []
     sublevels: bool = False
-    replication: Literal["none", "quorum"] = "none"
+    replication: Replication = "none"  # of a cluster: "quorum"
     archive: bool = False
     events: Literal["off", "failures", "all"] = "failures"
     retry_policy: RetryPolicy = RetryPolicy()

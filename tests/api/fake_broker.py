@@ -10,6 +10,7 @@ from queuelake.control import (
     Readiness,
     Status,
 )
+from queuelake.control_cluster import ClusterFigures
 from queuelake.control_queues import QueueMetrics
 from queuelake.errors import NotFoundError
 from tests.api.fake_queues import FakeQueues
@@ -110,4 +111,5 @@ SNAPSHOT = MetricsSnapshot(
         QueueMetrics(queue='$queue/a"b'),
     ],
     webhook_alerts_by_result={"sent": 2},
+    cluster=ClusterFigures(is_owner=True, epoch=3, lag_by_node={"a": 0, "b": 7}),
 )

@@ -28,6 +28,7 @@ PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 # Prometheus gives these to every series, and its own metric says whether a scrape succeeded.
 OF_PROMETHEUS = {"instance", "job"}
 UP = "up"
+OF_CLUSTERS = "queuelake_cluster_"
 
 Selector = tuple[str, frozenset[str]]
 
@@ -66,7 +67,8 @@ def told(rest: Rest, connect: Connect, name: str) -> dict[str, set[str]]:
     """What a broker with something to tell says: the names of its samples, with their labels."""
     rest.put(name, partitions=1, dlq_config={"enabled": True})
     reject_one(connect, name)
-    found: dict[str, set[str]] = {}
+    # tests/cluster looks whether a node of a cluster tells these.
+    found = {name: set(labels) for name, (_, labels) in DOCUMENTED.items() if OF_CLUSTERS in name}
     for family in parse(rest.fetch("/metrics").body.decode()):
         # One without samples says what it is, at least.
         kind, labels = DOCUMENTED[_documented(family.name)]
@@ -109,7 +111,8 @@ def test_every_panel_has_its_place_a_title_and_a_unit() -> None:
     assert len(ids) == len(set(ids))
     titles = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
     assert titles == [
-        *("Overview", "Queues", "Dead letters", "Mailboxes and fan-out", "Pipeline", "Process")
+        *("Overview", "Queues", "Dead letters", "Mailboxes and fan-out", "Pipeline", "Process"),
+        "Cluster",
     ]
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from queuelake.admin.metrics import SnapshotCollector
 from queuelake.control import MetricsSnapshot
+from queuelake.control_cluster import ClusterFigures
 from tests.api.live import LiveAdmin, fetch
 
 DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
@@ -46,6 +47,8 @@ def test_the_text_parses_and_holds_every_metric_of_the_documentation_with_help(
     assert samples[("queuelake_commit_group_messages_bucket", "10.0")] == 2
     assert samples[("queuelake_child_restarts_total", "admin")] == 1
     assert samples[("queuelake_webhook_alerts_total", "sent")] == 2
+    assert samples[("queuelake_cluster_owner",)] == 1
+    assert samples[("queuelake_cluster_lag", "b")] == 7
     info = [sample for family in parse(text) for sample in family.samples if "info" in sample.name]
     assert info[0].labels == {"version": "1.2.3", "compiled": "true"}
 
@@ -108,7 +111,8 @@ def test_refused_requests_are_counted(admin: LiveAdmin) -> None:
 
 def test_the_documentation_has_every_metric_with_its_type_and_labels() -> None:
     """Also: a broker that counted nothing yet has all families, each with help."""
-    families = list(SnapshotCollector(MetricsSnapshot("0", False), {}).collect())
+    snapshot = MetricsSnapshot("0", False, cluster=ClusterFigures())
+    families = list(SnapshotCollector(snapshot, {}).collect())
     found = {}
     for family in families:
         assert family.documentation, family.name
@@ -119,6 +123,11 @@ def test_the_documentation_has_every_metric_with_its_type_and_labels() -> None:
     found["queuelake_build_info"][1].extend(["version", "compiled"])
     found["mqtt_queue_delivery_latency_seconds"][1].extend(["queue", "quantile"])
     assert found == DOCUMENTED
+
+
+def test_a_single_node_tells_nothing_of_a_cluster() -> None:
+    families = SnapshotCollector(MetricsSnapshot("0", False), {}).collect()
+    assert not [one.name for one in families if "cluster" in one.name]
 
 
 def test_names_are_as_prometheus_wants_them() -> None:

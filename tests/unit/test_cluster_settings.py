@@ -31,6 +31,20 @@ def test_what_a_cluster_needs_can_be_said() -> None:
     assert config("log_bytes_max=128MiB").log_bytes_max == 128 * 1024**2
 
 
+def test_the_queues_of_a_cluster_are_replicated_and_those_of_one_node_are_not() -> None:
+    on = "cluster.enabled=true"
+    key = "queues.defaults.replication"
+    assert load_settings(None, {}, []).queues.defaults.replication == "none"
+    assert load_settings(None, {}, [on]).queues.defaults.replication == "quorum"
+    assert load_settings(None, {}, [on, f"{key}=quorum"]).queues.defaults.replication == "quorum"
+    for assignments in ([on, f"{key}=none"], [on, "queues.tasks.replication=none"]):
+        with pytest.raises(ConfigError, match="a cluster replicates everything"):
+            load_settings(None, {}, assignments)
+    for assignments in ([f"{key}=quorum"], ["queues.tasks.replication=quorum"]):
+        with pytest.raises(ConfigError, match="needs a cluster"):
+            load_settings(None, {}, assignments)
+
+
 def test_a_node_is_called_as_its_host_without_what_splits_a_subject(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -134,6 +134,10 @@ def test_keys_which_need_each_other() -> None:
     assert configured(BASE, {"ordering": "strict", "partitions": 1}).ordering == "strict"
     assert 'max_backoff = "1s"' in mistake({"retry_policy": {"max_backoff": "1s"}})
     assert "needs a cluster" in mistake({"replication": "quorum"})
+    clustered = msgspec.structs.replace(BASE, replication="quorum")
+    assert configured(clustered, {"replication": "quorum"}) == clustered
+    with pytest.raises(BadQueueSettingsError, match="a cluster replicates everything"):
+        configured(clustered, {"replication": "none"})
     for tree in ({"max_age": "1h"}, {"max_bytes": 1}, {"max_messages": 1}):
         assert 'needs type = "stream"' in mistake({"retention": tree})
         configured(BASE, {"type": "stream", "retention": tree})

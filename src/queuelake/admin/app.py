@@ -20,6 +20,7 @@ from queuelake.admin.paths import RawPath
 from queuelake.admin.rest_access import add_access_routes
 from queuelake.admin.rest_admin import add_admin_routes
 from queuelake.admin.rest_backup import add_backup_routes
+from queuelake.admin.rest_cluster import add_cluster_routes
 from queuelake.admin.rest_ecq import add_ecq_routes
 from queuelake.admin.rest_pipeline import add_pipeline_routes
 from queuelake.admin.rest_queues import add_queue_routes
@@ -71,6 +72,7 @@ def create_app(
     add_ecq_routes(app, services)
     add_sdv_routes(app, services)
     add_pipeline_routes(app, services)
+    add_cluster_routes(app, services)
     add_openapi_routes(app)
     # The last one added is the first to see a request.
     app.add_middleware(RequireKey, gate=services.gate)

@@ -25,6 +25,8 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Who may connect, what the broker is, what others did: to read it and to change it.
 ADMIN_PREFIXES = ("/api/v1/users", "/api/v1/acl", "/api/v1/bans", "/api/v1/audit", "/api/v1/backup")
+# To read it is for everybody, to change it is not.
+ADMIN_CHANGES_PREFIX = "/api/v1/cluster"
 # A job runs the SQL it is given and reads files, as the user who runs the broker.
 STARTS_JOBS = ("POST", "/api/v1/jobs")
 WRONG_KEY_DELAY_S = 0.5
@@ -148,7 +150,9 @@ def needed_role(method: str, path: str) -> Role:
     """What somebody must be to ask this."""
     if path.startswith(ADMIN_PREFIXES) or (method, path) == STARTS_JOBS:
         return "admin"
-    return "viewer" if method in READING_METHODS else "operator"
+    if method in READING_METHODS:
+        return "viewer"
+    return "admin" if path.startswith(ADMIN_CHANGES_PREFIX) else "operator"
 
 
 def _authorization(scope: Scope) -> bytes | None:

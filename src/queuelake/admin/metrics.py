@@ -21,6 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from queuelake.admin.cluster_metrics import cluster_families
 from queuelake.admin.ecq_metrics import ecq_families
 from queuelake.admin.mq_metrics import mq_families
 from queuelake.admin.pipeline_metrics import archive_families
@@ -113,6 +114,7 @@ class SnapshotCollector(Collector):
         yield from ecq_families(self._snapshot.ecq)
         yield from sdv_families(self._snapshot.sdv)
         yield from archive_families(self._snapshot.archive)
+        yield from cluster_families(self._snapshot.cluster)
 
     def _build_info(self) -> Metric:
         compiled = "true" if self._snapshot.compiled else "false"

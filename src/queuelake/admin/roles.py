@@ -18,7 +18,7 @@ READING: Final = frozenset(
         *("message_queues", "message_queue", "message_queue_stats", "message_queue_config"),
         *("ecq_status", "ecq_config", "inspect_mailbox", "mailbox_owners", "mailbox_entries"),
         *("sdv_status", "inspect_vehicle", "fanout_requests", "fanout_request", "sdv_config"),
-        *("jobs", "job", "archive_lag"),
+        *("jobs", "job", "archive_lag", "cluster"),
     }
 )
 CHANGING: Final = frozenset(

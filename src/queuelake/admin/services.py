@@ -17,6 +17,7 @@ from queuelake import control_queues as ops
 from queuelake import control_sdv as sdv_ops
 from queuelake.admin.access_services import AccessServices
 from queuelake.admin.auth import Gate
+from queuelake.admin.cluster_services import ClusterServices
 from queuelake.admin.job_starting import JobStarter, JobWanted, NoPipelineError
 from queuelake.apikey import KeyFile
 from queuelake.control import (
@@ -81,7 +82,7 @@ READINESS_TIMEOUT_S = 2.0
 READINESS_AGE_S_MAX = 0.25
 
 
-class Services(AccessServices):
+class Services(AccessServices, ClusterServices):
     """The operations of one broker, and the keys which open them."""
 
     def __init__(

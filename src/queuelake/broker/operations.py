@@ -109,7 +109,7 @@ class Operations:
             compiled=is_compiled(),
             started_at_ms=broker.clock.started_ms,
             uptime_s=(now_ms - broker.clock.started_ms) / 1000,
-            addresses={_listener(url): url for url in self._addresses},
+            addresses=by_listener(self._addresses),
             connections=broker.metrics.connections,
             sessions=len(broker.sessions.by_client),
             subscriptions=broker.router.count,
@@ -185,7 +185,7 @@ def _client(session: Session) -> ClientInfo:
     )
 
 
-def _listener(url: str) -> str:
-    """The name of what serves this address: its scheme, with or without TLS for gRPC and Flight."""
-    scheme = url.partition("://")[0]
-    return {"grpcs": "grpc", "flight+tls": "flight"}.get(scheme, scheme)
+def by_listener(urls: list[str]) -> dict[str, str]:
+    """What serves an address is called as its scheme, with or without TLS for gRPC and Flight."""
+    names = {"grpcs": "grpc", "flight+tls": "flight"}
+    return {names.get(scheme, scheme): url for url in urls if (scheme := url.partition("://")[0])}

@@ -21,7 +21,8 @@ from queuelake.broker.operations import Operations
 from queuelake.broker.sys_topics import SysTopics
 from queuelake.broker.tracing import Tracer
 from queuelake.broker.websocket import ClientProtocol
-from queuelake.errors import ConfigError
+from queuelake.control_cluster import OPERATIONS as OF_CLUSTERS
+from queuelake.errors import ConfigError, NotFoundError
 from queuelake.settings import Settings
 from queuelake.storage.lmdb_store import LmdbStore
 
@@ -99,7 +100,7 @@ class Serving:
         return Connection(self.broker, listener)
 
     def table(self, own: Mapping[str, Operation]) -> Mapping[str, Operation]:
-        return {**self.operations, **own}
+        return {**dict.fromkeys(OF_CLUSTERS, _refuse), **self.operations, **own}
 
     def reload(self) -> None:
         for name, reload in (
@@ -128,3 +129,7 @@ class Serving:
         """Nothing it has can be written any more: drop it, and everybody who is connected."""
         self.broker.runner.failure = why
         await self.stop()
+
+
+def _refuse(_: dict[str, object]) -> object:
+    raise NotFoundError("this broker is not part of a cluster")

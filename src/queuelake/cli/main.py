@@ -14,6 +14,7 @@ from queuelake.cli import (
     apply,
     backup,
     clients,
+    cluster,
     configuration,
     dlq,
     doctor,
@@ -74,6 +75,7 @@ app.add_typer(keys.app, name="keys", epilog=keys.EPILOG)
 app.add_typer(ecq.app, name="ecq", epilog=ecq.EPILOG)
 app.add_typer(sdv.app, name="sdv", epilog=sdv.EPILOG)
 app.add_typer(pipeline.app, name="pipeline", epilog=pipeline.EPILOG)
+app.add_typer(cluster.app, name="cluster", epilog=cluster.EPILOG)
 app.command(epilog=backup.EPILOG)(backup.backup)
 app.command(epilog=doctor.EPILOG)(doctor.doctor)
 app.add_typer(configuration.app, name="config", epilog=configuration.EPILOG)

@@ -31,6 +31,7 @@ THEME_COOKIE = "queuelake-theme"
 STATE_INTERVAL_S = 1.0
 
 Build = Callable[..., Awaitable[None]]
+When = Callable[[Visit], bool]  # whether the navigation shows it now
 
 
 class Page(NamedTuple):
@@ -39,6 +40,7 @@ class Page(NamedTuple):
     icon: str  # empty: it has no place in the navigation
     role: Role
     section: str
+    when: When | None
     build: Build
 
 
@@ -46,12 +48,18 @@ _pages: dict[str, Page] = {}
 
 
 def page(
-    path: str, title: str, *, icon: str = "", role: Role = "viewer", section: str = ""
+    path: str,
+    title: str,
+    *,
+    icon: str = "",
+    role: Role = "viewer",
+    section: str = "",
+    when: When | None = None,
 ) -> Callable[[Build], Build]:
     """Make a function a page: it builds its content for a `Visit`."""
 
     def register(build: Build) -> Build:
-        _pages[path] = Page(path, title, icon, role, section, build)
+        _pages[path] = Page(path, title, icon, role, section, when, build)
         return build
 
     return register
@@ -176,13 +184,21 @@ def _drawer(visit: Visit) -> ui.left_drawer:
             if one.section != section:
                 section = one.section
                 ui.label(section).classes("ql-section")
-            with ui.link(target=one.path).classes("ql-nav").props(f'data-path="{one.path}"'):
+            entry = ui.link(target=one.path).classes("ql-nav").props(f'data-path="{one.path}"')
+            with entry:
                 ui.icon(one.icon)
                 ui.label(one.title)
+            if one.when is not None:
+                _show_when(one.when, visit, entry)
         ui.space()
         ui.label(f"Queuelake {__version__}").classes("ql-version")
     _mark_current()
     return drawer
+
+
+def _show_when(when: When, visit: Visit, entry: ui.link) -> None:
+    entry.set_visibility(when(visit))
+    ui.timer(STATE_INTERVAL_S, lambda: entry.set_visibility(when(visit)))
 
 
 def _mark_current() -> None:

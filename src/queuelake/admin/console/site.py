@@ -13,7 +13,7 @@ from nicegui import app, ui
 from queuelake.admin.console import overview, queues, queue, message_queue  # isort: skip # noqa: F401
 from queuelake.admin.console import clients, subscriptions, retained, try_it, bans  # isort: skip # noqa: F401
 from queuelake.admin.console import mailboxes, fanout, pipeline  # isort: skip # noqa: F401
-from queuelake.admin.console import users, permissions, settings_page, audit, backups  # isort: skip # noqa: F401
+from queuelake.admin.console import users, permissions, settings_page, audit, backups, cluster  # isort: skip # noqa: F401
 from queuelake.admin.console.shell import root
 from queuelake.errors import QueuelakeError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from queuelake.broker.control import ControlServer
 from queuelake.broker.operation import Operation
@@ -15,6 +15,8 @@ from queuelake.errors import BrokerDownError
 
 KIND: Final = "control"
 TIMEOUT_S: Final = 60.0  # who asked at first has a shorter one
+
+T = TypeVar("T")
 
 
 class Forwarding:
@@ -27,12 +29,15 @@ class Forwarding:
         """What does this operation wherever the owner is."""
 
         async def ask(args: dict[str, object]) -> object:
-            node = self._owner()
-            if not node:
-                raise BrokerDownError("the cluster has no owner at the moment; try again")
-            return await self._to(node).call(name, object, args, TIMEOUT_S)
+            return await self.ask(name, args, object)
 
         return ask
+
+    async def ask(self, name: str, args: dict[str, object], kind: type[T]) -> T:
+        node = self._owner()
+        if not node:
+            raise BrokerDownError("the cluster has no owner at the moment; try again")
+        return await self._to(node).call(name, kind, args, TIMEOUT_S)
 
     def _to(self, node: str) -> Calls:
         calls = self._calls.get(node)

@@ -174,10 +174,11 @@ class Member:
             self.roster.say(self.report())
             await serving.stop()
             assert self.ownership is not None
-            await self.ownership.release(heir or self._best_heir())
+            await self.ownership.release(heir or self.best_heir())
             self._follow()
 
-    def _best_heir(self) -> str:
+    def best_heir(self) -> str:
+        """The node which has most of the log, of those which can be the owner; empty: none."""
         others = [
             one
             for one in self.roster.alive()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
@@ -14,26 +15,37 @@ from queuelake import control_cluster as ops
 from queuelake.broker.compiled import is_compiled
 from queuelake.broker.node.roster import ALIVE_S, Report
 from queuelake.broker.operation import Operation
+from queuelake.broker.operations import by_listener
 from queuelake.broker.process_figures import read_process_figures
 from queuelake.cluster.engine import EngineError
-from queuelake.control import MetricsSnapshot, Readiness
+from queuelake.control import MetricsSnapshot, Readiness, Status
 from queuelake.control_cluster import (
     Checked,
     ClusterFigures,
     ClusterInfo,
     Drained,
     MemberInfo,
+    Rebalanced,
     Role,
     ShardInfo,
     Transferred,
 )
-from queuelake.errors import ConflictError, NotFoundError, RefusedError
+from queuelake.errors import (
+    BrokerDownError,
+    ConflictError,
+    NotFoundError,
+    QueuelakeError,
+    RefusedError,
+)
 
 if TYPE_CHECKING:
     from queuelake.broker.node.member import Member
 
-CHECK_TIMEOUT_S: Final = 60.0
+# Less than whoever asks waits for.
+CHECK_TIMEOUT_S: Final = 50.0
+STATUS_TIMEOUT_S: Final = 2.0
 TRANSFER_TIMEOUT_S: Final = 30.0
+NO_HEIR: Final = "no other node can be the owner now: none is alive, in order and not draining"
 HASHES: Final = "hashes"  # subject: check id, node, position, digest
 
 
@@ -59,6 +71,7 @@ class NodeOperations:
         """Answered by every node for itself."""
         return {
             "readiness": self.readiness,
+            "status": self.status,
             "metrics": self.metrics,
             ops.CLUSTER: self.cluster,
             ops.CLUSTER_DRAIN: self.drain,
@@ -67,7 +80,11 @@ class NodeOperations:
 
     def owners(self) -> dict[str, Operation]:
         """Answered by the owner."""
-        return {ops.CLUSTER_TRANSFER: self.transfer, ops.CLUSTER_CHECK: self.check}
+        return {
+            ops.CLUSTER_TRANSFER: self.transfer,
+            ops.CLUSTER_REBALANCE: self.rebalance,
+            ops.CLUSTER_CHECK: self.check,
+        }
 
     # How it is
 
@@ -91,6 +108,27 @@ class NodeOperations:
         if member.problem:
             problems.append(f"cluster: {member.problem}")
         return Readiness(not problems, problems)
+
+    async def status(self, args: dict[str, object]) -> Status:
+        """Of a replica its addresses and its age, with what the owner counts, if it answers."""
+        member = self._member
+        if member.serving is not None:
+            return cast(Status, self._brokers("status", args))
+        now_s = time.time()
+        own = Status(
+            version=__version__,
+            compiled=is_compiled(),
+            started_at_ms=int(member.started_at_s * 1000),
+            uptime_s=now_s - member.started_at_s,
+            addresses=by_listener(member.place.addresses),
+        )
+        try:
+            async with asyncio.timeout(STATUS_TIMEOUT_S):
+                found = await member.forwarding.ask("status", args, Status)
+        except (QueuelakeError, TimeoutError):
+            return own
+        counted = ("connections", "sessions", "subscriptions", "retained_messages")
+        return msgspec.structs.replace(own, **{name: getattr(found, name) for name in counted})
 
     async def metrics(self, args: dict[str, object]) -> MetricsSnapshot:
         """Of a replica only what is its own: the owner tells of queues and clients."""
@@ -180,11 +218,20 @@ class NodeOperations:
             if heir.draining or heir.role != "replica":
                 state = "draining" if heir.draining else heir.role
                 raise ConflictError(f"node {node!r} is {state}: it cannot become the owner")
-        before = member.name
+        elif not member.best_heir():
+            raise ConflictError(NO_HEIR)
         member.spawn(member.hand_over(node))
-        async with asyncio.timeout(TRANSFER_TIMEOUT_S):
-            await member.owner_after(before)
+        try:
+            async with asyncio.timeout(TRANSFER_TIMEOUT_S):
+                await member.owner_after(member.name)
+        except TimeoutError:
+            words = f"no other node became the owner within {TRANSFER_TIMEOUT_S:g} s"
+            raise BrokerDownError(words) from None
         return Transferred(0, member.owner())
+
+    def rebalance(self, _: dict[str, object]) -> Rebalanced:
+        """Give each node as many shards as the others: of one shard there is nothing to move."""
+        return Rebalanced([])
 
     async def drain(self, args: dict[str, object]) -> Drained:
         """Let this node not be the owner; `draining` false ends that."""
@@ -192,6 +239,8 @@ class NodeOperations:
         wanted = args.get("draining", True)
         if not isinstance(wanted, bool):
             raise RefusedError(f"draining is {wanted!r}, may be true or false")
+        if wanted and member.serving is not None and not member.best_heir():
+            raise ConflictError(NO_HEIR)
         member.draining = wanted
         if wanted:
             await member.hand_over("")
