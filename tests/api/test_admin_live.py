@@ -99,3 +99,21 @@ def test_clients_are_found_by_a_part_of_their_name(rest: Rest, connect: Connect)
     assert then["next_cursor"] is None
     by_address = rest.fetch("/api/v1/clients?search=127.0.0.1&limit=1000").json["items"]
     assert "hidden" in [one["client_id"] for one in by_address]
+
+
+def test_a_single_node_says_that_it_is_no_cluster(rest: Rest) -> None:
+    for method, path in (
+        ("GET", ""),
+        ("GET", "/members"),
+        ("GET", "/shards"),
+        ("POST", "/transfer"),
+        ("POST", "/rebalance"),
+        ("POST", "/drain"),
+        ("POST", "/check"),
+        ("DELETE", "/members/a"),
+    ):
+        answer = rest.fetch(f"/api/v1/cluster{path}", method=method)
+        assert (answer.status, answer.json["message"]) == (
+            404,
+            "this broker is not part of a cluster",
+        )

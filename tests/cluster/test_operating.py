@@ -15,6 +15,7 @@ from tests.api.live import basic, fetch
 from tests.api.queue_rest import Rest
 from tests.api.test_metrics import DOCUMENTED
 from tests.cluster.conftest import ConnectTo
+from tests.console.browser import Browsing, Console, launched
 from tests.harness.cluster import Cluster
 from tests.queues.client import SUCCESS
 
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 CLUSTER = "/api/v1/cluster"
 
 Run = Callable[..., str]
+ConsoleOf = Callable[[int], Console]
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,25 @@ def run(
         return captured.out if code == 0 else captured.err + captured.out
 
     return run_command
+
+
+@pytest.fixture(scope="module")
+def browsing() -> Iterator[Browsing]:
+    with launched() as browsing:
+        yield browsing
+
+
+@pytest.fixture
+def console_of(browsing: Browsing, cluster: Cluster) -> Iterator[ConsoleOf]:
+    opened: list[Console] = []
+
+    def open_console(node: int) -> Console:
+        opened.append(Console(browsing, cluster.nodes[node]))
+        return opened[-1]
+
+    yield open_console
+    for console in opened:
+        console.close()
 
 
 def rest_of(cluster: Cluster, node: int) -> Rest:
@@ -127,6 +148,20 @@ def test_a_node_is_made_the_owner_from_any_node_and_the_audit_says_by_whom(
         ("q7", "there is no n"),
         ("", ""),
     ]
+
+
+def test_a_node_which_is_the_owner_again_answers_as_it_is_now(
+    cluster: Cluster, connect_to: ConnectTo
+) -> None:
+    owner = cluster.wait_for_owner()
+    heir, third = (owner + 1) % 3, (owner + 2) % 3
+    rest = rest_of(cluster, third)
+    assert rest.fetch("/api/v1/queues").status == 200  # through a tunnel which stays open
+    for node in (heir, owner):
+        assert post(rest, "/transfer", {"node": f"q{node}"}).json["owner"] == f"q{node}"
+        cluster.wait_for_owner(other_than=heir + owner - node)
+    assert connect_to(third).publish("made-later", "x") == SUCCESS
+    assert rest.queue("made-later").status == 200
 
 
 def test_a_drained_node_is_no_owner_until_that_ends(cluster: Cluster, run: Run) -> None:
@@ -212,3 +247,45 @@ def test_a_node_which_will_not_come_back_is_removed(cluster: Cluster, run: Run) 
     assert f"q{gone}" not in {one.node for one in cluster.info(owner).members}
     cluster.nodes[gone].start()
     cluster.wait_until_equal()
+
+
+def test_the_console_shows_the_nodes_and_a_viewer_changes_nothing(
+    cluster: Cluster, console_of: ConsoleOf
+) -> None:
+    owner = cluster.wait_for_owner()
+    page = console_of((owner + 1) % 3)("viewer")
+    page.locator('.ql-nav[data-path="/cluster"]').click()
+    page.get_by_role("heading", name="Cluster", exact=True).wait_for()
+    page.get_by_role("row", name=f"q{owner} owner").wait_for()
+    for node in ((owner + 1) % 3, (owner + 2) % 3):
+        page.get_by_role("row", name=f"q{node} replica").wait_for()
+    for name in ("Make owner", "Drain this node", "Compare stores"):
+        assert page.get_by_role("button", name=name).count() == 0
+
+
+def test_an_admin_compares_drains_and_hands_on_in_the_console(
+    cluster: Cluster, console_of: ConsoleOf
+) -> None:
+    owner = cluster.wait_for_owner()
+    here, third = (owner + 1) % 3, (owner + 2) % 3
+    page = console_of(here)("admin", "/cluster")
+    page.get_by_role("button", name="Compare stores").click()
+    page.get_by_role("dialog").get_by_role("button", name="Compare").click()
+    page.get_by_role("heading", name="All stores are equal").wait_for()
+    page.get_by_role("button", name="Close").click()
+
+    page.get_by_role("button", name="Drain this node").click()
+    page.get_by_role("dialog").get_by_role("button", name="Drain").click()
+    row = page.get_by_role("row", name=f"q{here} replica, draining")
+    row.wait_for()
+    assert row.get_by_role("button", name="Make owner").count() == 0
+    page.get_by_role("button", name="End draining").click()
+    row.wait_for(state="detached")
+
+    row = page.get_by_role("row", name=f"q{third}")
+    row.get_by_role("button", name="Make owner").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("All clients lose their connections").wait_for()
+    dialog.get_by_role("button", name="Make it the owner").click()
+    page.get_by_role("row", name=f"q{third} owner").wait_for()
+    assert cluster.wait_for_owner() == third

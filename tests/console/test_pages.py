@@ -65,6 +65,14 @@ def test_each_page_opens_without_an_error(console: Console, fleet: Fleet, role: 
         assert "cannot be shown" not in page.content()
 
 
+def test_a_single_node_has_no_page_about_a_cluster(console: Console) -> None:
+    page = console("admin", "/settings")
+    page.get_by_role("heading", name=PAGES["/settings"]).wait_for()
+    assert not page.locator('.ql-nav[data-path="/cluster"]').is_visible()
+    page.goto(f"{console.url}/cluster")
+    page.get_by_text("this broker is not part of a cluster").wait_for()
+
+
 def test_pages_for_admins_are_refused_to_others(console: Console) -> None:
     page = console("operator")
     for path in ADMIN_PAGES:

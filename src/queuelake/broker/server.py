@@ -34,6 +34,7 @@ from queuelake.broker.compiled import is_compiled
 from queuelake.broker.control import ControlServer
 from queuelake.broker.listener import Listeners
 from queuelake.broker.serving import Node, Place, Serving
+from queuelake.cluster.founding import leave_cluster
 from queuelake.control import CHILD_STARTED
 from queuelake.control_audit import AUDIT
 from queuelake.errors import ConfigError
@@ -131,6 +132,7 @@ class Server:
             return await join(place, stack)
         store = LmdbStore(self._data_dir, place.settings.storage)
         stack.callback(store.close)
+        leave_cluster(store)
         return Serving(place, store)
 
     def _supervisor(self, stack: contextlib.AsyncExitStack, addresses: list[str]) -> Supervisor:

@@ -10,6 +10,7 @@ away with the position of it; so after a crash in between it knows the entry as 
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import msgspec
@@ -17,8 +18,10 @@ import msgspec
 from queuelake.cluster.entry import GENESIS, Entry, Genesis
 from queuelake.cluster.replica import POSITION_KEY, Position
 from queuelake.errors import StorageError
-from queuelake.storage.api import META, TABLE_NAMES, Batch, ReadTransaction
+from queuelake.storage.api import META, TABLE_NAMES, Batch, ReadTransaction, Store
 from queuelake.storage.lmdb_store import FORMAT_KEY, STORE_ID, TURN_KEY
+
+log = logging.getLogger("queuelake.cluster")
 
 MARK_KEY: Final = b"cluster_founding"  # in META: the epoch whose GENESIS this store may be
 _OWN_KEYS: Final = (FORMAT_KEY, STORE_ID, TURN_KEY, MARK_KEY, POSITION_KEY)
@@ -32,6 +35,20 @@ class Behind(StorageError):
 class ForeignStoreError(StorageError):
     """The store has data of its own and was never part of this cluster. To join, move the data
     directory away; to begin a cluster with it, start this node first."""
+
+
+def leave_cluster(store: Store) -> None:
+    """A store which is served alone is no replica any more: it has what the log does not have.
+
+    It may begin another cluster, as a restored backup does; the old one it would have to copy.
+    """
+    with store.view() as view:
+        position = Position.read(view).position
+    if position:
+        batch = Batch()
+        batch.delete(META, POSITION_KEY)
+        store.commit(batch)
+        log.warning("this store was part of a cluster, up to position %d; it is not now", position)
 
 
 class Founding:

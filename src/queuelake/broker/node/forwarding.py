@@ -67,6 +67,26 @@ def answering(data_dir: Path, table: Mapping[str, Operation]) -> asyncio.Protoco
     return asyncio.StreamReaderProtocol(reader, ControlServer(data_dir, table).serve)
 
 
+class Owners(Mapping[str, Operation]):
+    """What the owner answers to another node, whose tunnel may last longer than a broker: who is
+    the owner again by then answers as the broker it is now."""
+
+    def __init__(self, brokers: Callable[[], Mapping[str, Operation] | None]) -> None:
+        self._brokers = brokers
+
+    def __getitem__(self, name: str) -> Operation:
+        table = self._brokers()
+        if table is None:
+            raise BrokerDownError("this node is not the owner any more; try again")
+        return table[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._brokers() or {})
+
+    def __len__(self) -> int:
+        return len(self._brokers() or {})
+
+
 class Table(Mapping[str, Operation]):
     """The operations of a node: its own, those of its broker while it has one, else the owner's."""
 

@@ -350,7 +350,7 @@ class Member:
     def _accept_control(self, _: dict[str, object]) -> asyncio.Protocol | None:
         if self.serving is None:
             return None
-        return forwarding.answering(self.place.data_dir, self._owners_table() or {})
+        return forwarding.answering(self.place.data_dir, forwarding.Owners(self._owners_table))
 
     def table(self, own: Mapping[str, Operation]) -> Mapping[str, Operation]:
         """All operations, wherever they are done; `own` are those of this process."""
