@@ -256,7 +256,8 @@ class Member:
     # Owning
 
     def _is_fit(self) -> bool:
-        return not self.draining and not self.problem and self.engine.connected
+        is_well = not self.problem and not self.is_copying
+        return is_well and not self.draining and self.engine.connected
 
     async def _take_over(self, epoch: int) -> bool:
         async with self._changing:
@@ -281,8 +282,14 @@ class Member:
                 refusal=self.store.refusal,
                 checks=self.follower.checks,
             )
-            self.serving = Serving(self.place, self.store, self.committer)
-            await self.serving.start()
+            serving = Serving(self.place, self.store, self.committer)
+            try:
+                await serving.start()
+            except BaseException as error:  # others may do better with the same store
+                await serving.abandon(f"the broker did not start: {error}")
+                self._follow()
+                raise
+            self.serving = serving
             self.failovers += 1
             self.roster.say(self.report())
             log.info("owner since epoch %d, at position %d", epoch, self.replica.accepted.position)
