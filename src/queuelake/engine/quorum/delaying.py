@@ -12,18 +12,18 @@ from queuelake.engine.quorum.state import EXPIRED, QuorumState
 def make_due(state: QuorumState) -> None:
     """Those whose time has come are in line again, as any which returned."""
     for index in state.delays.take_due(state.now_ms):
-        state.lines.put_return(state.undelay(index))
+        state.take_back(state.undelay(index))
 
 
 def retry(state: QuorumState, command: c.DelayedRetry) -> r.Reply:
     """By time; those which only a token would bring back come last, the oldest first."""
     count = 0
     while count < command.count and state.delays.next_ms():
-        state.lines.put_return(state.undelay(state.delays.take_next()))
+        state.take_back(state.undelay(state.delays.take_next()))
         count += 1
     if count < command.count:
         for index in sorted(state.delayed)[: command.count - count]:
-            state.lines.put_return(state.undelay(index))
+            state.take_back(state.undelay(index))
             count += 1
     return r.Counted(count)
 

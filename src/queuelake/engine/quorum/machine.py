@@ -48,6 +48,7 @@ class QuorumQueue(QuorumState):
             self.last_active_ms = self.now_ms
         self.effects = []
         self.released = []
+        self.noted = []
         reply = self._gone(command) if self.deleted else self._command(command)
         if not self.deleted:
             dispatch(self)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
 from queuelake.engine.quorum.effects import Delivery
+
+# Where a message is.
+READY: Final = 0
+RETURNED: Final = 1
+HELD: Final = 2
+DELAYED: Final = 3
+LETTER: Final = 4
 
 
 @final
@@ -19,6 +26,7 @@ class Message:
         "failures",
         "index",
         "lock_ms",
+        "place",
         "priority",
         "size",
         "token",
@@ -31,9 +39,10 @@ class Message:
         self.expires_ms: int = expires_ms  # not handed out from then on; 0: never expires
         self.acquired: int = 0
         self.failures: int = 0
+        self.place: int = READY
         self.lock_ms: int = 0  # held: to be settled before; 0: whenever
         self.annotations: dict[str, str] | None = None
-        self.token: str = ""  # under which it is deferred
+        self.token: str = ""  # under which it is deferred, or why it is a dead letter
 
     def is_expired(self, now_ms: int) -> bool:
         return 0 < self.expires_ms <= now_ms

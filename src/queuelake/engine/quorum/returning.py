@@ -38,7 +38,7 @@ def give_back(
     elif token:
         state.delay(message, 0, token)
     else:
-        state.lines.put_return(message)
+        state.take_back(message)
 
 
 def give_back_all(state: QuorumState, consumer: Consumer, cause: int) -> None:

@@ -12,7 +12,7 @@ from typing import final
 import msgspec
 
 from queuelake.engine.quorum.machine import QuorumQueue
-from queuelake.engine.quorum.message import Letter, Message
+from queuelake.engine.quorum.message import DELAYED, HELD, LETTER, READY, RETURNED, Letter, Message
 from queuelake.engine.quorum.policy import QuorumPolicy
 from queuelake.engine.quorum.querying import live_indexes
 from queuelake.engine.quorum.sessions import Consumer, Enqueuer
@@ -168,11 +168,11 @@ def restore(data: bytes) -> QuorumQueue:
 
 def _restore_messages(queue: QuorumQueue, found: _Queue) -> None:
     for one in found.returns:
-        queue.lines.put_return(_to_message(one))
+        queue.lines.put_return(_to_message(one, RETURNED))
     for one in found.ready:
-        queue.lines.put(_to_message(one))
+        queue.lines.put(_to_message(one, READY))
     for one in found.delayed:
-        message = _to_message(one)
+        message = _to_message(one, DELAYED)
         queue.delayed[message.index] = message
         queue.delayed_bytes += message.size
     for index, due_ms in found.delays:
@@ -195,7 +195,7 @@ def _restore_sessions(queue: QuorumQueue, found: _Queue) -> None:
         enqueuer = queue.enqueuers[stored.pid] = Enqueuer(stored.pid)
         enqueuer.numbers.next = stored.next
         for seq, parked in stored.parked:
-            enqueuer.numbers.parked[seq] = _to_message(parked)
+            enqueuer.numbers.parked[seq] = _to_message(parked, READY)
         enqueuer.suspected = stored.suspected
         enqueuer.blocked_index = stored.blocked_index
         queue.sessions[stored.pid] += 1
@@ -230,8 +230,9 @@ def _message(one: Message) -> _Message:
     )
 
 
-def _to_message(one: _Message) -> Message:
+def _to_message(one: _Message, place: int) -> Message:
     message = Message(one[0], one[1], one[2], one[3])
+    message.place = place
     _, _, _, _, message.acquired, message.failures, message.lock_ms, message.token, notes = one
     message.annotations = notes
     return message
@@ -242,7 +243,7 @@ def _letter(one: Letter) -> _Letter:
 
 
 def _to_letter(one: _Letter) -> Letter:
-    return Letter(_to_message(one[0]), one[1])
+    return Letter(_to_message(one[0], LETTER), one[1])
 
 
 def _enqueuer(one: Enqueuer) -> _Enqueuer:
@@ -285,7 +286,7 @@ def _to_consumer(one: _Consumer) -> Consumer:
     consumer.credit = one.credit
     consumer.delivery_count = one.delivery_count
     consumer.next_id = one.next_id
-    consumer.held = {msg_id: _to_message(message) for msg_id, message in one.held}
+    consumer.held = {msg_id: _to_message(message, HELD) for msg_id, message in one.held}
     consumer.cancelled = one.cancelled
     consumer.suspected = one.suspected
     consumer.timed_out = set(one.timed_out)

@@ -2,6 +2,9 @@
 
 A message is in one place at a time: `lines`, `delayed`, the hands of a consumer, or among `letters`
 on their way to the dead letters. Only the functions here move one, so the counters follow.
+
+Whoever stores messages one by one needs to know little of that: a new message is stored once, and
+`marks` say which were handed out for the first time. All that is rarer is in `noted`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from queuelake.engine.quorum.alarms import Alarms
 from queuelake.engine.quorum.commands import TIMERS
 from queuelake.engine.quorum.effects import DeadLetter, Demonitor, Monitor
 from queuelake.engine.quorum.lines import Lines
-from queuelake.engine.quorum.message import Letter, Message
+from queuelake.engine.quorum.message import DELAYED, HELD, LETTER, RETURNED, Letter, Message
 from queuelake.engine.quorum.policy import QuorumPolicy
 from queuelake.engine.quorum.service import ServiceQueue
 from queuelake.engine.quorum.sessions import Consumer, Enqueuer
@@ -29,6 +32,7 @@ DELIVERY_LIMIT: Final = "delivery_limit"
 class QuorumState:
     __slots__ = (
         "active",
+        "buried",
         "consumers",
         "deadlines",
         "delayed",
@@ -46,6 +50,8 @@ class QuorumState:
         "letters_bytes",
         "letters_held",
         "lines",
+        "marks",
+        "noted",
         "now_ms",
         "policy",
         "rejecting",
@@ -102,6 +108,10 @@ class QuorumState:
         # Of the current command
         self.effects: list[Effect] = []
         self.released: list[int] = []
+        self.noted: list[Message] = []  # which came to another place, or were handed out again
+        # Nothing of the rest is part of the state: it follows from the commands so far.
+        self.marks: dict[int, int] = {}  # priority -> the last index handed out of its line
+        self.buried: dict[str, int] = {}  # reason -> how many
 
     # Messages
 
@@ -120,6 +130,11 @@ class QuorumState:
         consumer.credit -= 1
         if consumer.credited:
             consumer.delivery_count += 1
+        if message.acquired:
+            self.noted.append(message)
+        elif message.index > self.marks.get(message.priority, 0):
+            self.marks[message.priority] = message.index
+        message.place = HELD
         message.acquired += 1
         self.held_count += 1
         self.held_bytes += message.size
@@ -143,8 +158,16 @@ class QuorumState:
             self.held_bytes -= message.size
         return message
 
+    def take_back(self, message: Message) -> None:
+        """To the end of the line of returns, from no place."""
+        message.place = RETURNED
+        self.noted.append(message)
+        self.lines.put_return(message)
+
     def delay(self, message: Message, due_ms: int, token: str = "") -> None:
         """Aside until then, or until somebody asks for it with a token (0: only so)."""
+        message.place = DELAYED
+        self.noted.append(message)
         self.delayed[message.index] = message
         self.delayed_bytes += message.size
         if due_ms:
@@ -178,7 +201,11 @@ class QuorumState:
     def bury(self, message: Message, reason: str) -> None:
         """A dead letter, and in no place: to the backlog, to the target if it can, or nowhere."""
         policy = self.policy
+        self.buried[reason] = self.buried.get(reason, 0) + 1
         if policy.buries_surely():
+            message.place = LETTER
+            message.token = reason
+            self.noted.append(message)
             self.letters.append(Letter(message, reason))
             self.letters_bytes += message.size
             return
