@@ -31,6 +31,7 @@ RESTART_DELAY_S_MIN = 0.1
 RESTART_DELAY_S_MAX = 10.0
 STABLE_AFTER_S = 30.0
 HTTP_BACKLOG_MAX = 1024
+EXPORT = "export"  # the name of a child
 NICER = 5  # than the broker
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,13 @@ class Supervisor:
         if started is not None:
             started.set()
         return True
+
+    def restart(self, name: str) -> None:
+        """End a child, if it runs; it is started again as after a crash."""
+        process = self._processes.get(name)
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
 
     def pid(self, name: str) -> int | None:
         """The process id of a child, or None while it does not run."""
@@ -250,7 +258,7 @@ def export_child(settings: Settings, data_dir: Path, address: tuple[str, int]) -
         log=settings.log,
     )
     return Child(
-        "export",
+        EXPORT,
         [sys.executable, "-m", "queuelake.export"],
         start_line=msgspec.json.encode(start),
     )

@@ -21,6 +21,7 @@ from queuelake import __version__
 from queuelake.apikey import ensure_api_key
 from queuelake.broker.audit import Audit
 from queuelake.broker.children import (
+    EXPORT,
     Child,
     Supervisor,
     admin_child,
@@ -92,7 +93,13 @@ class Server:
         stack.callback(audit.close)
         supervisor = self._supervisor(stack, services)
         place = Place(
-            settings, self._origins, self._data_dir, addresses, supervisor.restarts, audit
+            settings,
+            self._origins,
+            self._data_dir,
+            addresses,
+            supervisor.restarts,
+            audit,
+            lambda: supervisor.restart(EXPORT),
         )
         node = self._node = await self._open_node(place, stack)
         ensure_api_key(self._data_dir)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -38,6 +38,7 @@ class Place(NamedTuple):
     addresses: list[str]  # as URLs; they are added while the process starts
     child_restarts: Mapping[str, int]
     audit: Audit
+    restart_readers: Callable[[], None]  # the store is another one than they have opened
 
 
 class Node(Protocol):

@@ -11,10 +11,13 @@ from queuelake.broker.control import ControlServer
 from queuelake.broker.operation import Operation
 from queuelake.cluster.tunnels import Tunnels
 from queuelake.control_client import Calls, Streams
-from queuelake.errors import BrokerDownError
+from queuelake.control_pipeline import COMMIT_STAGE, STAGE_LETTERS, STAGE_TARGET
+from queuelake.errors import BrokerDownError, ConflictError
 
 KIND: Final = "control"
 TIMEOUT_S: Final = 60.0  # who asked at first has a shorter one
+# They are about files in the data directory of the node which was asked.
+STAGING: Final = frozenset((STAGE_TARGET, STAGE_LETTERS, COMMIT_STAGE))
 
 T = TypeVar("T")
 
@@ -37,6 +40,8 @@ class Forwarding:
         node = self._owner()
         if not node:
             raise BrokerDownError("the cluster has no owner at the moment; try again")
+        if name in STAGING:
+            raise ConflictError(f"rows are written at the owner, node {node}; this is another one")
         return await self._to(node).call(name, kind, args, TIMEOUT_S)
 
     def _to(self, node: str) -> Calls:

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from queuelake import __version__
+from queuelake.broker.node.roster import OWNER, Report
 from queuelake.errors import QueuelakeError
 
 if TYPE_CHECKING:
@@ -22,22 +24,53 @@ LOG_BYTES_KEPT: Final = 64 * 1024 * 1024
 class Heart:
     def __init__(self, member: Member) -> None:
         self._member = member
+        self._tidying = False
         self.synced = 0  # the position this node has whatever happens to its machine
 
     async def beat(self) -> None:
         """For ever."""
         beats = 0
         while True:
-            try:
-                if beats % SYNC_EVERY_BEATS == 0:
-                    await self._sync()
-                    await self._truncate()
-                self._member.forget_problem()
-                self._member.roster.say(self._member.report())
-            except (QueuelakeError, OSError) as error:
-                log.debug("beat: %s", error)
+            self._member.forget_problem()
+            self.tell()
+            if beats % SYNC_EVERY_BEATS == 0 and not self._tidying:
+                self._member.spawn(self._tidy())
             beats += 1
             await asyncio.sleep(BEAT_S)
+
+    async def _tidy(self) -> None:
+        """Beside the beats: a slow disk or log must not make a node look dead."""
+        self._tidying = True
+        try:
+            await self._sync()
+            await self._truncate()
+        except QueuelakeError as error:
+            log.debug("sync, or cutting the log: %s", error)
+        except Exception:  # the next time may be better; nothing hangs on it
+            log.exception("sync, or cutting the log")
+        finally:
+            self._tidying = False
+
+    def tell(self) -> None:
+        """Tell the others now: something has changed."""
+        self._member.roster.say(self.report())
+
+    def report(self) -> Report:
+        member = self._member
+        applied = member.replica.applied
+        role = OWNER if member.serving is not None else "stuck" if member.problem else "replica"
+        return Report(
+            member.name,
+            "copying" if member.is_copying else role,
+            applied.position,
+            applied.epoch,
+            applied.chain,
+            self.synced,
+            __version__,
+            list(member.place.addresses),
+            member.draining,
+            member.problem,
+        )
 
     async def _sync(self) -> None:
         member = self._member

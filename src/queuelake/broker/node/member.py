@@ -18,13 +18,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from queuelake import __version__
 from queuelake.broker.committer import CommitThread
 from queuelake.broker.connection import Connection
 from queuelake.broker.node import forwarding
 from queuelake.broker.node.heart import Heart
 from queuelake.broker.node.operations import NodeOperations
-from queuelake.broker.node.roster import OWNER, Report, Roster
+from queuelake.broker.node.roster import Roster
 from queuelake.broker.node.unserved import last_words
 from queuelake.broker.operation import Operation
 from queuelake.broker.serving import Place, Serving
@@ -171,7 +170,7 @@ class Member:
             serving, self.serving = self.serving, None
             if serving is None:
                 return
-            self.roster.say(self.report())
+            self.heart.tell()
             await serving.stop()
             assert self.ownership is not None
             await self.ownership.release(heir or self.best_heir())
@@ -215,10 +214,7 @@ class Member:
         try:
             self.is_copying = True
             await fetch_copy(self.tunnels, owner, self.place.data_dir)
-            await self.follower.close()
-            self.store.close()
-            install_copy(self.place.data_dir)
-            self.store = self.open_store()
+            await self._replace_store()
         except (QueuelakeError, OSError) as error:
             self._note_problem(f"the store of {owner} could not be copied: {error}")
             await asyncio.sleep(AGAIN_S)
@@ -227,10 +223,20 @@ class Member:
             self.is_copying = False
         self.copies += 1
         log.info("the store is a copy of that of %s now", owner)
-        with self.store.view() as view:
-            self.replica = Replica(Position.read(view))
-        self.follower = self._new_follower()
         self.problem = ""
+
+    async def _replace_store(self) -> None:
+        """By what was copied; whatever becomes of that, there is a store afterwards."""
+        await self.follower.close()
+        self.store.close()
+        try:
+            install_copy(self.place.data_dir)
+        finally:
+            self.store = self.open_store()
+            with self.store.view() as view:
+                self.replica = Replica(Position.read(view))
+            self.follower = self._new_follower()
+            self.place.restart_readers()
 
     async def _stop_following(self) -> None:
         following, self._following = self._following, None
@@ -291,7 +297,7 @@ class Member:
                 raise
             self.serving = serving
             self.failovers += 1
-            self.roster.say(self.report())
+            self.heart.tell()
             log.info("owner since epoch %d, at position %d", epoch, self.replica.accepted.position)
             return True
 
@@ -300,7 +306,7 @@ class Member:
         serving, self.serving = self.serving, None
         if serving is not None:
             self.fenced += 1
-            self.roster.say(self.report())
+            self.heart.tell()
             log.warning("not the owner any more: %s", reason)
             self.spawn(self._abandon(serving, reason))
 
@@ -380,19 +386,3 @@ class Member:
     def reload(self) -> None:
         if self.serving is not None:
             self.serving.reload()
-
-    def report(self) -> Report:
-        applied = self.replica.applied
-        role = OWNER if self.serving is not None else "stuck" if self.problem else "replica"
-        return Report(
-            self.name,
-            "copying" if self.is_copying else role,
-            applied.position,
-            applied.epoch,
-            applied.chain,
-            self.heart.synced,
-            __version__,
-            list(self.place.addresses),
-            self.draining,
-            self.problem,
-        )
