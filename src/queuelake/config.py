@@ -189,6 +189,9 @@ class _Loader:
         for finding in queue_rules.findings(defaults, "", replication):
             keys = tuple(f"queues.defaults.{key}" for key in finding.keys)
             self.layers.add_finding(keys, f"queues.defaults.{finding.message}")
+        if defaults.type == "quorum":
+            message = 'queues.defaults.type = "quorum": allowed: in the table of one queue'
+            self.layers.add_finding(("queues.defaults.type",), message)
         if defaults.topics:
             message = "every queue would take the same messages; allowed: in the table of one queue"
             self.layers.add_finding(
@@ -199,10 +202,11 @@ class _Loader:
         self, name: str, tree: Table, defaults: QueueSettings, replication: Replication
     ) -> None:
         section = queue_section(name)
-        base = base_of(name, defaults)
+        base = base_of(name, defaults, tree)
         whole = merged(cast(Table, msgspec.to_builtins(base)), tree)
         settings = msgspec.convert(whole, QueueSettings)
-        for finding in queue_rules.findings(settings, name, replication):
+        foreign = queue_rules.foreign(base, settings, tree)
+        for finding in (*foreign, *queue_rules.findings(settings, name, replication)):
             # What the defaults alone got wrong is reported with them.
             if any(_holds(tree, key) for key in finding.keys):
                 keys = tuple(f"{section}.{key}" for key in finding.keys)

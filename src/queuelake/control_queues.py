@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from queuelake.queue_settings import QueueSettings
+from queuelake.queue_settings import QueueSettings, QueueType
 
 # Operations, with their arguments; `name` is that of the queue, without prefix.
 QUEUES: Final = "queues"  # limit, cursor, prefix, type -> QueuePage
@@ -39,7 +39,6 @@ PAGE_PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
 OTHER: Final = "(other)"  # in metrics: all queues, or groups, which are not named
 
 Milliseconds = Annotated[int, Meta(description="milliseconds since 1970 (UTC)")]
-QueueType = Literal["classic", "stream"]
 QUEUE_TYPES: Final[tuple[QueueType, ...]] = get_args(QueueType)
 QueueName = Annotated[str, Meta(description="with its prefix: `$queue/tasks/image`")]
 Next = Annotated[str | None, Meta(description="`cursor` of the next page; null on the last one")]
@@ -138,6 +137,10 @@ class ConsumerInfo(Struct, frozen=True):
     partitions: list[int]
     held: Annotated[int, Meta(description="messages delivered to it and not settled")] = 0
     last_heartbeat_ms: Milliseconds = 0
+    status: Annotated[
+        str,
+        Meta(description="of a quorum queue: up, waiting, quiescing, suspected, timed_out"),
+    ] = "up"
 
 
 class ConsumerPage(Struct, frozen=True):

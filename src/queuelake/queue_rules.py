@@ -18,7 +18,12 @@ from queuelake import names
 from queuelake.config_layers import Layers, Table, shown
 from queuelake.config_rules import Finding, filter_mistake
 from queuelake.config_types import parse_duration
-from queuelake.queue_settings import BadQueueSettingsError, QueueSettings, Replication
+from queuelake.queue_settings import (
+    BadQueueSettingsError,
+    QueueSettings,
+    Replication,
+    is_setting_of,
+)
 
 PAYLOAD_FORMAT_INVALID = 0x99
 DDL_CHARACTERS_MAX = 32_768
@@ -36,7 +41,8 @@ def configured(base: QueueSettings, changes: Mapping[str, object], name: str) ->
     tree = {key: value for key, value in changes.items() if key != "name"}
     layers.lay_table("", "", tree, _QUEUE, values)
     settings = msgspec.convert(values, QueueSettings)
-    for finding in findings(settings, name, base.replication):
+    found = findings(settings, name, base.replication)
+    for finding in (*foreign(base, settings, tree), *found):
         layers.add_finding(finding.keys, finding.message)
     if layers.mistakes:
         raise BadQueueSettingsError(layers.mistakes)
@@ -52,11 +58,32 @@ def read_changes(payload: bytes) -> dict[str, object]:
         raise refused from error
 
 
+def foreign(
+    base: QueueSettings, settings: QueueSettings, tree: Mapping[str, object]
+) -> Iterator[Finding]:
+    """What was changed and is nothing to queues of this type."""
+    kind = settings.type
+    for key, value in tree.items():
+        if key not in _KEYS or is_setting_of(kind, key):
+            continue
+        if getattr(settings, key) != getattr(base, key):
+            of = '"classic" and "stream"' if kind == "quorum" else '"quorum"'
+            message = f'{key} = {shown(key, value)}: a setting of type {of}, not of "{kind}"'
+            yield Finding((key, "type"), message)
+
+
 def findings(settings: QueueSettings, name: str, replication: Replication) -> Iterator[Finding]:
     """Everything that is wrong with settings whose single values have the right type.
 
     `replication` is that of every queue of this broker: its defaults say it.
     """
+    yield from _overflow(settings)
+    yield from _quorum(settings, name)
+    if settings.replication != replication:
+        yield Finding(("replication",), _REPLICATION_MISTAKES[settings.replication])
+    yield from _topics(settings)
+    if settings.type == "quorum":
+        return
     if settings.ordering == "strict" and settings.partitions != 1:
         message = f'ordering = "strict": needs partitions = 1, not {settings.partitions}'
         yield Finding(("ordering", "partitions"), message)
@@ -67,12 +94,33 @@ def findings(settings: QueueSettings, name: str, replication: Replication) -> It
             f'retry_policy.max_backoff = "{retry.max_backoff}"'
         )
         yield Finding(("retry_policy.initial_backoff", "retry_policy.max_backoff"), message)
-    if settings.replication != replication:
-        yield Finding(("replication",), _REPLICATION_MISTAKES[settings.replication])
     yield from _only_streams(settings)
     yield from _schema(settings)
-    yield from _topics(settings)
     yield from _dead_letters(settings, name)
+
+
+def _overflow(settings: QueueSettings) -> Iterator[Finding]:
+    allowed = ("drop_head", "reject_publish" if settings.type == "quorum" else "reject")
+    if settings.overflow not in allowed:
+        words = ", ".join([f'"{one}"' for one in allowed])
+        message = f'overflow = "{settings.overflow}": allowed for type "{settings.type}": {words}'
+        yield Finding(("overflow", "type"), message)
+
+
+def _quorum(settings: QueueSettings, name: str) -> Iterator[Finding]:
+    if settings.type == "quorum" and (names.is_dead_letter(name) or names.is_response(name)):
+        message = 'type = "quorum": a queue of dead letters or replies is of type "classic"'
+        yield Finding(("type",), message)
+    low, high = settings.delayed_retry_min, settings.delayed_retry_max
+    if parse_duration(low) > parse_duration(high):
+        message = f'delayed_retry_min = "{low}": allowed: at most delayed_retry_max = "{high}"'
+        yield Finding(("delayed_retry_min", "delayed_retry_max"), message)
+    key, target = "dead_letter_queue", settings.dead_letter_queue
+    if not target or (name and settings.type != "quorum"):
+        return
+    mistake = _target_mistake(target.replace("{name}", name or "name"), name)
+    if mistake:
+        yield Finding((key,), f"{key} = {shown(key, target)}: {mistake}")
 
 
 def _only_streams(settings: QueueSettings) -> Iterator[Finding]:
@@ -161,3 +209,4 @@ def _is_http(url: str) -> bool:
 
 
 _QUEUE = cast(inspect.StructType, inspect.type_info(QueueSettings))
+_KEYS = frozenset(field.name for field in _QUEUE.fields)

@@ -3,6 +3,9 @@
 A queue's settings are those of `[queues.defaults]` with the queue's own partial tree laid over
 them. `configured` does that for one change and reports every mistake of it, not the first; how is
 in `queue_rules.py`, which is imported only when something is changed.
+
+Quorum queues have settings of their own (`QUORUM_KEYS`) and share few with the others: each type
+leaves alone what is not its own, and to set that for a queue is a mistake.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from msgspec import Meta
 
 from queuelake import names
 from queuelake.config_types import (
+    NUMBER_MAX,
     BoundedCount,
     BoundedPositive,
     Duration,
@@ -28,6 +32,7 @@ from queuelake.errors import BadSettingsError
 PARTITIONS_MAX = 1000
 
 Replication = Literal["none", "quorum"]
+QueueType = Literal["classic", "stream", "quorum"]
 
 
 class BadQueueSettingsError(BadSettingsError):
@@ -94,8 +99,8 @@ class QueueSettings(Section, frozen=True):
 
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] = 10
     ordering: Literal["none", "partition", "strict"] = "partition"
-    type: Literal["classic", "stream"] = "classic"
-    overflow: Literal["reject", "drop_head"] = "reject"
+    type: QueueType = "classic"
+    overflow: Literal["reject", "drop_head", "reject_publish"] = "reject"
     dedupe_window: Duration = "2m"
     # "": what waits behind a retry follows from `ordering`.
     retry_blocks: Literal["", "none", "key", "partition"] = ""
@@ -114,6 +119,38 @@ class QueueSettings(Section, frozen=True):
     retention: Retention = Retention()
     compaction: Compaction = Compaction()
     schema: PayloadSchema = PayloadSchema()
+    # Of quorum queues; 0 is no limit.
+    max_length: BoundedCount = 0
+    max_length_bytes: Size = 0
+    message_ttl: Duration = "0s"
+    expires: Duration = "0s"
+    delivery_limit: Annotated[int, Meta(ge=-1, le=NUMBER_MAX)] = 20
+    on_reject: Literal["discard", "return"] = "discard"
+    dead_letter_queue: str = "$queue/dlq/{name}"
+    dead_letter_strategy: Literal["at_most_once", "at_least_once"] = "at_most_once"
+    single_active_consumer: bool = False
+    consumer_timeout: Duration = "30m"
+    consumer_disconnected_timeout: Duration = "60s"
+    delayed_retry_type: Literal["disabled", "all", "failed", "returned"] = "disabled"
+    delayed_retry_min: Duration = "1s"
+    delayed_retry_max: Duration = "1m"
+
+
+QUORUM_KEYS = frozenset(
+    {
+        *("max_length", "max_length_bytes", "message_ttl", "expires", "delivery_limit"),
+        *("on_reject", "dead_letter_queue", "dead_letter_strategy", "single_active_consumer"),
+        *("consumer_timeout", "consumer_disconnected_timeout"),
+        *("delayed_retry_type", "delayed_retry_min", "delayed_retry_max"),
+    }
+)
+SHARED_KEYS = frozenset({"type", "overflow", "dedupe_window", "topics", "replication"})
+QUORUM_BASE = QueueSettings(type="quorum", partitions=1, ordering="none", overflow="drop_head")
+
+
+def is_setting_of(kind: QueueType, key: str) -> bool:
+    """Whether queues of this type have such a setting, of those there are."""
+    return key in SHARED_KEYS or (kind == "quorum") == (key in QUORUM_KEYS)
 
 
 def configured(base: QueueSettings, changes: Mapping[str, object], name: str = "") -> QueueSettings:
@@ -164,7 +201,7 @@ def settings_of(
     Raises:
         BadQueueSettingsError: one entry for each mistake of the two together.
     """
-    base = base_of(name, defaults)
+    base = base_of(name, defaults, explicit)
     return configured(base, explicit, name) if explicit else base
 
 
@@ -174,14 +211,17 @@ def settings_without_defaults(name: str, explicit: Mapping[str, object]) -> Queu
     try:
         return settings_of(name, QueueSettings(), explicit)
     except BadQueueSettingsError:
-        kind: Literal["classic", "stream"] = "classic"
-        if explicit.get("type") == "stream":
-            kind = "stream"
-        return msgspec.structs.replace(base_of(name, QueueSettings()), type=kind)
+        if explicit.get("type") == "quorum":
+            return QUORUM_BASE
+        kind: QueueType = "stream" if explicit.get("type") == "stream" else "classic"
+        return msgspec.structs.replace(base_of(name, QueueSettings(), {}), type=kind)
 
 
-def base_of(name: str, defaults: QueueSettings) -> QueueSettings:
+def base_of(name: str, defaults: QueueSettings, explicit: Mapping[str, object]) -> QueueSettings:
     """What lies below a queue's own tree."""
+    if explicit.get("type") == "quorum":
+        keys = (*QUORUM_KEYS, "dedupe_window", "replication")
+        return msgspec.structs.replace(QUORUM_BASE, **{key: getattr(defaults, key) for key in keys})
     # Dead letters and replies are few: one partition keeps them in order.
     if names.is_dead_letter(name) or names.is_response(name):
         return msgspec.structs.replace(defaults, partitions=1)
@@ -205,6 +245,9 @@ def dead_letter_target(settings: QueueSettings, name: str) -> str:
 
     What was a reply is nobody's letter: its queue is gone soon, and one of its own would stay.
     """
-    if not settings.dlq_config.enabled or names.is_dead_letter(name) or names.is_response(name):
+    if names.is_dead_letter(name) or names.is_response(name):
         return ""
-    return settings.dlq_config.topic.replace("{name}", name).removeprefix("$queue/")
+    topic = settings.dlq_config.topic if settings.dlq_config.enabled else ""
+    if settings.type == "quorum":
+        topic = settings.dead_letter_queue
+    return topic.replace("{name}", name).removeprefix("$queue/")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from queuelake.storage import api, queue_records, queue_tables
+from queuelake.storage import api, queue_records, queue_tables, quorum_tables
 from queuelake.storage.api import Batch, Store
 from queuelake.storage.check import problems
 from queuelake.storage.chunk import encode_chunk
@@ -37,6 +37,8 @@ def one_of_everything() -> Batch:
     batch.put(api.TALLIES, queue_tables.tally_key(Q, 1, 0, 1), queue_tables.tally(1, 0, 5))
     batch.put(api.DEDUPE, queue_tables.dedupe_key(Q, 100, 1), b"h" * 32)
     batch.put(api.LATEST, queue_tables.latest_key(Q, 7), queue_tables.latest_value(4, 9))
+    head = quorum_tables.Head({}, 0, False, 0)
+    batch.put(api.QUORUM, quorum_tables.head_key(Q), quorum_tables.encode(head))
     return batch
 
 

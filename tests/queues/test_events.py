@@ -256,7 +256,8 @@ def test_messages_which_came_as_a_range_are_told_of_one_by_one() -> None:
 
 def test_replies_make_no_events() -> None:
     node = QueueNode()
-    host = node.broker.queues.find_or_create(f"{names.RESPONSES}1")
+    node.broker.queues.ensure(f"{names.RESPONSES}1")
+    host = node.broker.queues.get(f"{names.RESPONSES}1")
     assert host.ephemeral
     assert host.machine.policy.events == 0
 

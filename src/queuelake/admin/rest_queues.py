@@ -31,11 +31,10 @@ from queuelake.control_queues import (
     QueueInfo,
     QueuePage,
     QueueStats,
-    QueueType,
     Redriven,
 )
 from queuelake.names import queue_name_from_path
-from queuelake.queue_settings import QueueSettings
+from queuelake.queue_settings import QueueSettings, QueueType
 
 PARTITIONS_MAX = 1000
 QUEUE_PATH = f"/api/v1/queues/{{name:{SEGMENT}}}"

@@ -104,6 +104,7 @@ class Broker:
         self.sessions = Sessions(
             store, self.runner, self.delivery, self.clock, self.timers, settings.mqtt.inflight_max
         )
+        self.sessions.on_end = self.queues.quorum.session_ended
         self.message_queues = MessageQueues(
             self.queues, self.sessions, self.queue_upkeep, settings.mq
         )
@@ -134,6 +135,7 @@ class Broker:
         self.message_queues.load()
         self.queues.load(self.sessions.new_id())
         self.queue_upkeep.start()
+        self.queues.quorum.start(self.queue_upkeep)
         self.queues.archive.on_archived = self.records.archived
         self.queues.archive.start(self.queue_upkeep)
         self.message_queues.garbage.start()
@@ -314,7 +316,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Tell every client, write what is left, end the threads."""
-        self.stopping = True
+        self.stopping = self.queues.quorum.stopping = True
         for connection in list(self.connections):
             connection.close(reasons.SERVER_SHUTTING_DOWN, "the broker is shutting down")
         self.records.finish()

@@ -21,6 +21,7 @@ from queuelake.broker.queues import publishing
 from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.incoming import PARTITION_KEY
 from queuelake.broker.queues.registry import Queues
+from queuelake.broker.quorum.host import QuorumHost
 from queuelake.control_queues import DeadLetter, LetterChoice, LettersDone, NewMessage
 from queuelake.engine import commands as c
 from queuelake.errors import NotFoundError, RefusedError
@@ -32,6 +33,7 @@ LETTERS_PER_SLICE: Final = 200
 PUBLISHER: Final = b"admin"
 
 T = TypeVar("T")
+Origin = DurableHost | QuorumHost  # where dead letters come from
 
 
 class LetterOperations:
@@ -64,7 +66,7 @@ class LetterOperations:
     async def retry_many(self, args: dict[str, object]) -> LettersDone:
         return await self._for_many(args, self._retry)
 
-    def _discard(self, host: DurableHost, letters: DurableHost, place: Place) -> bool:
+    def _discard(self, host: Origin, letters: DurableHost, place: Place) -> bool:
         now_ms = self._queues.clock.now_ms()
         dead = queue_views.find_record(letters, place, now_ms)
         if dead is None or queue_views.shown_dead_letter(letters, 0, dead, host.topic) is None:
@@ -72,7 +74,7 @@ class LetterOperations:
         letters.apply(c.Remove(*place), now_ms)
         return True
 
-    def _retry(self, host: DurableHost, letters: DurableHost, place: Place) -> bool:
+    def _retry(self, host: Origin, letters: DurableHost, place: Place) -> bool:
         try:
             redrive.redrive(host, f":{place.partition}:{place.offset}", self._queues.clock.now_ms())
         except NotFoundError:
@@ -80,7 +82,7 @@ class LetterOperations:
         return True
 
     async def _for_many(
-        self, args: dict[str, object], treat: Callable[[DurableHost, DurableHost, Place], bool]
+        self, args: dict[str, object], treat: Callable[[Origin, DurableHost, Place], bool]
     ) -> LettersDone:
         host, choice = self._queue(args), _decode(args.get("choice"), LetterChoice)
         fits = _chooser(choice)
@@ -102,7 +104,7 @@ class LetterOperations:
 
     def _chosen(
         self,
-        host: DurableHost,
+        host: Origin,
         letters: DurableHost,
         begin: Place,
         fits: Callable[[DeadLetter], bool],
@@ -145,8 +147,9 @@ class LetterOperations:
             raise RefusedError.because(reason, self._queues.problem)
         await self._durable()
 
-    def _queue(self, args: dict[str, object]) -> DurableHost:
-        host = self._queues.get(str(args.get("name", "")))
+    def _queue(self, args: dict[str, object]) -> Origin:
+        name = str(args.get("name", ""))
+        host: Origin = self._queues.quorum.find(name) or self._queues.get(name)
         host.active_ms = self._queues.clock.now_ms()
         return host
 

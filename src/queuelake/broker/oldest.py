@@ -10,6 +10,7 @@ import asyncio
 from typing import Final
 
 from queuelake.broker.queues.host import HostedQueue
+from queuelake.broker.quorum.host import QuorumHost
 from queuelake.broker.sleepers import head_ms
 from queuelake.broker.slices import in_slices
 from queuelake.engine.leaving import known
@@ -28,13 +29,16 @@ class Oldest:
         self._store = store
         self._read: dict[Head, int] = {}
 
-    async def ages_s(self, hosts: list[HostedQueue], now_ms: int) -> dict[str, float]:
+    async def ages_s(self, hosts: list[HostedQueue | QuorumHost], now_ms: int) -> dict[str, float]:
         """By name; 0 when a queue is empty. One which cannot be told yet is not in it."""
         in_memory: dict[str, list[int]] = {}
         in_store: dict[str, list[Head]] = {}
 
-        def look(host: HostedQueue) -> None:
-            heads = first_messages(host.machine) if host.machine.depth() else []
+        def look(host: HostedQueue | QuorumHost) -> None:
+            if isinstance(host, QuorumHost):
+                heads = first_message(host)
+            else:
+                heads = first_messages(host.machine) if host.machine.depth() else []
             in_memory[host.name] = [time_ms for _, _, time_ms in heads if time_ms]
             in_store[host.name] = [(host.id, at, seq) for at, seq, time_ms in heads if not time_ms]
 
@@ -60,6 +64,15 @@ class Oldest:
             with self._store.view() as view:  # each short: the store may want to grow
                 found[head] = head_ms(view, *head)
         return found
+
+
+def first_message(host: QuorumHost) -> list[tuple[int, int, int]]:
+    """As `first_messages`, of a quorum queue."""
+    seq = host.gone.upto + 1
+    if seq > host.last:
+        return []
+    record = host.tail.records.get(seq)
+    return [(0, seq, record.ts_ms if record is not None else 0)]
 
 
 def first_messages(machine: QueueState) -> list[tuple[int, int, int]]:

@@ -16,6 +16,7 @@ from queuelake.broker.oldest import Oldest
 from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.registry import Queues
+from queuelake.broker.quorum.host import QuorumHost
 from queuelake.broker.sleepers import Asleep, Sleepers
 from queuelake.broker.slices import in_slices
 from queuelake.control_queues import OTHER, QueueMetrics
@@ -54,7 +55,7 @@ class SeenQueue(Seen):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.host: DurableHost | None = None
+        self.host: DurableHost | QuorumHost | None = None
         self.asleep: Asleep | None = None
         self.depth = 0
         self.gauges = NOTHING
@@ -69,6 +70,19 @@ class SeenQueue(Seen):
         self.host, self.asleep, self.depth, self._signs = host, None, depth, signs
         self.count(_counts(machine.counters))
         self.gauges = _gauges(machine)
+
+    def look_at_quorum(self, host: QuorumHost) -> None:
+        machine = host.machine
+        self.host, self.asleep, self.depth, self._signs = host, None, machine.total, -1
+        self.count(_counts(host.counters))
+        ready, again = machine.lines.count, len(machine.lines.returns)
+        self.gauges = Gauges(
+            ready - again,
+            machine.held_count,
+            again,
+            len(machine.delayed),
+            len(machine.consumers),
+        )
 
     def fell_asleep(self, asleep: Asleep) -> None:
         self.host, self.asleep, self.depth = None, asleep, asleep.depth
@@ -93,10 +107,11 @@ class QueueCensus:
         naming.begin()
         await self._sleepers.look()
         await in_slices(list(self._queues.hosts.values()), self._look_at)
+        await in_slices(list(self._queues.quorum.hosts.values()), self._look_at_quorum)
         fell_asleep = [one.name for one in naming.missing() if one.host is not None]
         await in_slices(fell_asleep, self._sleepers.look_at)
         for name, asleep in self._sleepers.known.items():
-            if name not in self._queues.hosts:
+            if not self._queues.is_awake(name):
                 seen = naming.see(name)
                 seen.fell_asleep(asleep)
                 naming.rate(seen, asleep.depth)
@@ -111,17 +126,28 @@ class QueueCensus:
         if isinstance(host, DurableHost) and not host.is_deleted:
             seen = self._naming.see(host.name)
             seen.look(host)
-            moved = seen.gained[0] + seen.gained[1] if seen.gained else 0
-            self._naming.rate(seen, seen.depth + moved)
+            self._rate(seen)
+
+    def _look_at_quorum(self, host: QuorumHost) -> None:
+        if not host.is_deleted:
+            seen = self._naming.see(host.name)
+            seen.look_at_quorum(host)
+            self._rate(seen)
+
+    def _rate(self, seen: SeenQueue) -> None:
+        moved = seen.gained[0] + seen.gained[1] if seen.gained else 0
+        self._naming.rate(seen, seen.depth + moved)
 
     async def _rows(self, named: list[SeenQueue]) -> list[QueueMetrics]:
-        hosts: list[HostedQueue] = [one.host for one in named if one.host is not None]
+        hosts: list[HostedQueue | QuorumHost] = [one.host for one in named if one.host is not None]
         now_ms = self._queues.clock.now_ms()
         ages_s = await self._oldest.ages_s(hosts, now_ms)
         rows: list[QueueMetrics] = []
 
         def show(seen: SeenQueue) -> None:
-            if seen.host is not None:
+            if isinstance(seen.host, QuorumHost):
+                rows.append(_quorum(seen, seen.host, ages_s.get(seen.name)))
+            elif seen.host is not None:
                 rows.append(self._awake(seen, seen.host.machine, ages_s.get(seen.name)))
             elif seen.asleep is not None:
                 rows.append(_asleep(seen.name, seen.asleep, now_ms))
@@ -154,6 +180,18 @@ class QueueCensus:
 
         await in_slices(others, add)
         return depth, Gauges(*sums)
+
+
+def _quorum(seen: SeenQueue, host: QuorumHost, age_s: float | None) -> QueueMetrics:
+    return msgspec.structs.replace(
+        _row(names.address(seen.name), seen.depth, seen.gauges, seen.counts),
+        dead_lettered_by_reason=dict(host.counters.dead),
+        latency_p50_s=latency_s(host.counters, 0.5),
+        latency_p99_s=latency_s(host.counters, 0.99),
+        consumers_by_group={"": seen.gauges.consumers},
+        depth_max=host.machine.policy.length_max,
+        oldest_age_s=age_s,
+    )
 
 
 def _asleep(name: str, asleep: Asleep, now_ms: int) -> QueueMetrics:

@@ -21,6 +21,8 @@ from queuelake.broker.queue_views import Place
 from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.registry import Queues
+from queuelake.broker.quorum import views
+from queuelake.broker.quorum.host import QuorumHost
 from queuelake.broker.slices import in_slices
 from queuelake.control_queues import (
     OFFSET_MAX,
@@ -39,14 +41,13 @@ from queuelake.control_queues import (
     QueuePage,
     QueueStats,
     QueueSummary,
-    QueueType,
     Rates,
     Redriven,
 )
 from queuelake.engine import commands as c
 from queuelake.engine.groups import Group
 from queuelake.errors import NotFoundError, RefusedError
-from queuelake.queue_settings import merged, read_changes
+from queuelake.queue_settings import QueueType, merged, read_changes
 from queuelake.storage.chunk import Record
 
 
@@ -110,6 +111,9 @@ class QueueOperations:
         return QueuePage(queues, page[-1] if more else None)
 
     def _summary(self, name: str) -> QueueSummary | None:
+        quorum = self._queues.quorum.hosts.get(name)
+        if quorum is not None:
+            return views.summary(quorum)
         host = self._queues.hosts.get(name)
         if not isinstance(host, DurableHost):
             return self._sleeping_summary(name)
@@ -154,7 +158,7 @@ class QueueOperations:
         return merged(self._queues.settings.named.get(name, {}), explicit)
 
     def queue(self, args: dict[str, object]) -> QueueInfo:
-        host = self._queue(args)
+        host = self._quorum(args) or self._queue(args)
         return QueueInfo(
             names.address(host.name),
             host.settings,
@@ -172,15 +176,20 @@ class QueueOperations:
         return QueueConfigured(is_new, self.queue(args))
 
     async def delete(self, args: dict[str, object]) -> QueueDeleted:
-        host = self._queue(args)
-        unarchived = self._queues.archive.unarchived(host)
-        self._queues.delete(host.name)
+        quorum, unarchived = self._quorum(args), 0
+        if quorum is None:
+            unarchived = self._queues.archive.unarchived(self._queue(args))
+        self._queues.delete(str(args.get("name", "")))
         await self.durable()
         return QueueDeleted(unarchived)
 
     # State
 
     def stats(self, args: dict[str, object]) -> QueueStats:
+        quorum = self._quorum(args)
+        if quorum is not None:
+            found = redrive.letters_of(quorum)
+            return views.stats(quorum, found.machine.depth() if found is not None else 0)
         host = self._queue(args)
         machine, counters = host.machine, host.machine.counters
         groups = [_group_stats(group) for group in machine.groups.values()]
@@ -212,6 +221,9 @@ class QueueOperations:
 
     def consumers(self, args: dict[str, object]) -> ConsumerPage:
         """The cursor is group and client id of the last one, with a null character between."""
+        quorum = self._quorum(args)
+        if quorum is not None:
+            return views.consumers(quorum, page_limit(args), str(args.get("cursor", "")))
         host, limit, cursor = (
             self._queue(args),
             page_limit(args),
@@ -230,7 +242,10 @@ class QueueOperations:
         return ConsumerPage(found, "\0".join(page[-1]) if more else None)
 
     async def delete_group(self, args: dict[str, object]) -> None:
-        host, name = self._queue(args), str(args.get("group", ""))
+        name, quorum = str(args.get("group", "")), self._quorum(args)
+        if quorum is not None:
+            raise NotFoundError(f"quorum queue {names.address(quorum.name)!r} has no groups")
+        host = self._queue(args)
         group = host.machine.groups.get(name)
         if group is None:
             raise NotFoundError(f"queue {names.address(host.name)!r} has no group {name!r}")
@@ -243,15 +258,17 @@ class QueueOperations:
     # Messages
 
     def messages(self, args: dict[str, object]) -> MessagePage:
-        host, limit, start = (
-            self._queue(args),
-            page_limit(args),
-            args.get("from", 0),
-        )
+        limit, start = page_limit(args), args.get("from", 0)
         assert isinstance(start, int)
         if not 0 <= start <= OFFSET_MAX:
             raise RefusedError(f"from is {start}, may be 0 to {OFFSET_MAX}")
-        partition = args.get("partition")
+        now_ms = self._queues.clock.now_ms()
+        quorum, partition = self._quorum(args), args.get("partition")
+        if quorum is not None:
+            if partition not in (None, 0):
+                raise RefusedError(f"partition is {partition!r}, may be 0")
+            return views.messages(quorum, max(start, _begin(args).offset), limit, now_ms)
+        host = self._queue(args)
         count = len(host.machine.partitions)
         wanted = range(count) if partition is None else [partition]
         if partition not in (None, *range(count)):
@@ -261,24 +278,23 @@ class QueueOperations:
         def shown(number: int, record: Record) -> ops.QueueMessage:
             return queue_views.shown_message(host, number, record)
 
-        now_ms = self._queues.clock.now_ms()
         found = queue_views.read_page(host, _begin(args), places, limit, now_ms, shown)
         return MessagePage(*found)
 
     async def purge(self, args: dict[str, object]) -> Purged:
-        host = self._queue(args)
-        purged = host.purge(self._queues.clock.now_ms())
+        quorum, now_ms = self._quorum(args), self._queues.clock.now_ms()
+        if quorum is not None:
+            purged = self._queues.quorum.purge(quorum, now_ms)
+        else:
+            purged = self._queue(args).purge(now_ms)
         await self.durable()
         return Purged(purged)
 
     # Dead letters
 
     def dead_letters(self, args: dict[str, object]) -> DeadLetterPage:
-        host, limit, begin = (
-            self._queue(args),
-            page_limit(args),
-            _begin(args),
-        )
+        host = self._quorum(args) or self._queue(args)
+        limit, begin = page_limit(args), _begin(args)
         letters = redrive.letters_of(host)
         if letters is None:
             return DeadLetterPage([])
@@ -292,12 +308,16 @@ class QueueOperations:
         return DeadLetterPage(*found)
 
     async def retry_dead_letter(self, args: dict[str, object]) -> Redriven:
-        host, message_id = self._queue(args), str(args.get("id", ""))
+        host, message_id = self._quorum(args) or self._queue(args), str(args.get("id", ""))
         done = redrive.redrive(host, message_id, self._queues.clock.now_ms())
         await self.durable()
         return done
 
     # Shared
+
+    def _quorum(self, args: dict[str, object]) -> QuorumHost | None:
+        """The queue which is meant, if it is a quorum queue."""
+        return self._queues.quorum.find(str(args.get("name", "")))
 
     def _queue(self, args: dict[str, object]) -> DurableHost:
         host = self._queues.get(str(args.get("name", "")))

@@ -135,7 +135,13 @@ def message_id(queue: HostedQueue, number: int, record: Record) -> bytes:
 
 
 def shown_message(queue: HostedQueue, number: int, record: Record) -> QueueMessage:
-    return msgspec.convert(_fields(queue, number, record, record.properties), QueueMessage)
+    return shown_record(queue.topic, message_id(queue, number, record), record, number)
+
+
+def shown_record(topic: bytes, shown_id: bytes, record: Record, number: int = 0) -> QueueMessage:
+    """A message of the queue at `topic`."""
+    fields = _fields(topic, shown_id, number, record, record.properties)
+    return msgspec.convert(fields, QueueMessage)
 
 
 def shown_dead_letter(
@@ -145,8 +151,8 @@ def shown_dead_letter(
     story, own = dead_properties(record.properties)
     if story.get("dlq-original-queue", "").encode() != origin:
         return None
-    fields = _fields(letters, number, record, own)
-    fields["id"] = f"{letters.id_prefixes[number].decode()}{record.seq}"
+    shown_id = letters.id_prefixes[number] + b"%d" % record.seq
+    fields = _fields(letters.topic, shown_id, number, record, own)
     known: dict[str, object] = {name: value for name, value in story.items() if name in _STORY}
     # Who publishes to a dead-letter queue may write what he likes.
     count = story.get("dlq-delivery-count", "")
@@ -155,14 +161,14 @@ def shown_dead_letter(
 
 
 def _fields(
-    queue: HostedQueue, number: int, record: Record, properties: bytes
+    topic: bytes, shown_id: bytes, number: int, record: Record, properties: bytes
 ) -> dict[str, object]:
     found = p.read_properties(_reader(properties), ALL_PROPERTIES)
     return {
-        "id": message_id(queue, number, record).decode(),
+        "id": shown_id.decode(),
         "partition": number,
         "offset": record.seq,
-        "topic": (record.topic or queue.topic).decode(),
+        "topic": (record.topic or topic).decode(),
         "key": record.key.decode(),
         "payload": record.payload[:PAGE_PAYLOAD_BYTES_MAX],
         "payload_bytes": len(record.payload),

@@ -10,23 +10,27 @@ from queuelake import names
 from queuelake.broker import queue_views
 from queuelake.broker.queues.deadletters import dead_properties
 from queuelake.broker.queues.durable import DurableHost
+from queuelake.broker.quorum.host import QuorumHost
+from queuelake.broker.quorum.publishing import full
 from queuelake.control_queues import Redriven
 from queuelake.engine import commands as c
-from queuelake.errors import NotFoundError
+from queuelake.errors import NotFoundError, RefusedError
+from queuelake.protocol import reasons
 from queuelake.storage.chunk import Record
 
 
-def letters_of(host: DurableHost) -> DurableHost | None:
+def letters_of(host: DurableHost | QuorumHost) -> DurableHost | None:
     """The queue which takes the dead letters of another, if there is one yet."""
     name = host.dead_letter_queue()
     return host.queues.find(name) if name else None
 
 
-def redrive(host: DurableHost, message_id: str, now_ms: int) -> Redriven:
+def redrive(host: DurableHost | QuorumHost, message_id: str, now_ms: int) -> Redriven:
     """Put a dead letter back; it is so when the commit is durable.
 
     Raises:
         NotFoundError: there is none with this id which came from this queue.
+        RefusedError: it is a quorum queue, which keeps its limits.
     """
     address = names.address(host.name)
     letters = letters_of(host)
@@ -36,13 +40,24 @@ def redrive(host: DurableHost, message_id: str, now_ms: int) -> Redriven:
         if dead is not None:
             story, own = dead_properties(dead.properties)
             if story.get("dlq-original-queue") == address:
-                partition = _partition(host, story, dead)
                 record = _revived(host, dead, story, own, now_ms)
-                host.enqueue(record, partition, b"", c.ACCEPTED, now_ms)
+                done = _put_back(host, record, story, now_ms)
                 letters.apply(c.Remove(*place), now_ms)
-                new_id = queue_views.message_id(host, partition, record)
-                return Redriven(address, new_id.decode(), partition)
+                return done
     raise NotFoundError(f"queue {address!r} has no dead letter {message_id!r}")
+
+
+def _put_back(
+    host: DurableHost | QuorumHost, record: Record, story: dict[str, str], now_ms: int
+) -> Redriven:
+    address = names.address(host.name)
+    if isinstance(host, QuorumHost):
+        if not host.accept(record, now_ms):
+            raise RefusedError.because(reasons.QUOTA_EXCEEDED, full(host))
+        return Redriven(address, host.message_id(record).decode(), 0)
+    partition = _partition(host, story, record)
+    host.enqueue(record, partition, b"", c.ACCEPTED, now_ms)
+    return Redriven(address, queue_views.message_id(host, partition, record).decode(), partition)
 
 
 def _partition(host: DurableHost, story: dict[str, str], dead: Record) -> int:
@@ -54,13 +69,13 @@ def _partition(host: DurableHost, story: dict[str, str], dead: Record) -> int:
 
 
 def _revived(
-    host: DurableHost, dead: Record, story: dict[str, str], own: bytes, now_ms: int
+    host: DurableHost | QuorumHost, dead: Record, story: dict[str, str], own: bytes, now_ms: int
 ) -> Record:
     topic = story.get("dlq-original-topic", "").encode()
     former_id = story.get("dlq-original-id", "").encode()
     if former_id.startswith(host.topic + b":"):
         former_id = b""  # the broker's: it says the offset, which is another one now
-    ttl_ms = host.machine.policy.ttl_ms
+    ttl_ms = max(0, host.machine.policy.ttl_ms)
     return Record(
         b"" if topic == host.topic else topic,
         dead.key,

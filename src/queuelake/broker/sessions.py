@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
 from queuelake.broker.clock import Clock, Timer, TimerWheel
@@ -48,6 +48,7 @@ class Sessions:
         self._expiries: dict[int, Timer] = {}
         self._last_id = 0
         self.by_client: dict[str, Session] = {}
+        self.on_end: Callable[[Session], None] | None = None
 
     def load(self) -> None:
         """Read what the last run left. Clients which were connected then are disconnected now."""
@@ -155,6 +156,8 @@ class Sessions:
             self._runner.forget_session(session)
         session.detach(self._clock.now_ms())
         session.subscriptions.clear()
+        if self.on_end is not None:
+            self.on_end(session)
 
     def _redistribute(self, session: Session) -> None:
         """Unacknowledged messages of a shared subscription go to its other members.

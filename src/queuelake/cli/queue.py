@@ -19,6 +19,7 @@ Examples:
 
   queuelake queue list
   queuelake queue create tasks/image partitions=4 retry_policy.max_retries=3
+  queuelake queue create orders --type quorum delivery_limit=5
   queuelake queue show tasks/image
   queuelake queue peek tasks/image --limit 5
   queuelake queue watch tasks/image
@@ -40,6 +41,14 @@ Name = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Settings, such as partitions=4 or archive=true."),
+]
+Type = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        metavar="classic|stream|quorum",
+        help="What it is, until it is deleted.",
+    ),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
 
@@ -98,9 +107,9 @@ def show(rest: Rest, name: Name, as_json: AsJson = False) -> None:
 
 @app.command()
 @over_rest
-def create(rest: Rest, name: Name, settings: Settings = None) -> None:
+def create(rest: Rest, name: Name, settings: Settings = None, kind: Type = None) -> None:
     """Make a queue; one which is there already is refused."""
-    changes = parse_settings(settings or [])
+    changes = parse_settings(settings or []) | ({"type": kind} if kind else {})
     if _exists(rest, name):
         raise RefusedError(f"queue {name!r} exists already; change it with: queuelake queue set")
     made = rest.call("PUT", path("queues", name), changes)

@@ -56,6 +56,7 @@ ECQ_LOG: Final = 35  # shard + first sequence -> which entries were written, in 
 SDV_LOG: Final = 36  # shard + first sequence -> which rows were written, in order
 JOBS: Final = 37  # id of a job -> how far it has come
 SDV_RECENT: Final = 38  # time of a trigger + number -> rows of vehicles which were connected
+QUORUM: Final = 39  # queue id + kind + sequence -> what a quorum queue knows of its messages
 
 TABLE_NAMES: Final = (
     "meta",
@@ -97,6 +98,7 @@ TABLE_NAMES: Final = (
     "sdv_log",
     "jobs",
     "sdv_fanout_recent",
+    "quorum",
 )
 
 # What is put there is refused while the store is full; all else is about what is there already.

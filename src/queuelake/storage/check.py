@@ -9,7 +9,15 @@ from itertools import groupby, islice
 import msgspec
 
 from queuelake.errors import StorageError
-from queuelake.storage import api, ecq_tables, queue_records, queue_tables, records, sdv_tables
+from queuelake.storage import (
+    api,
+    ecq_tables,
+    queue_records,
+    queue_tables,
+    quorum_tables,
+    records,
+    sdv_tables,
+)
 from queuelake.storage.api import ReadTransaction
 from queuelake.storage.chunk import decode_chunk
 from queuelake.storage.pipeline_check import check_logs, check_records
@@ -78,11 +86,12 @@ def _check_values(view: ReadTransaction, rows_max: int, found: list[str]) -> Non
                 decode(value)
             except (msgspec.DecodeError, struct.error, ValueError) as error:
                 found.append(f"{api.TABLE_NAMES[table]} row {key.hex()} cannot be read: {error}")
-    for key, value in islice(view.scan(api.BATCHES, b"", _LAST_KEY), rows_max):
-        try:
-            check_row(key, value)
-        except msgspec.DecodeError as error:
-            found.append(f"batches row {key.hex()} cannot be read: {error}")
+    for table, check in ((api.BATCHES, check_row), (api.QUORUM, quorum_tables.check_row)):
+        for key, value in islice(view.scan(table, b"", _LAST_KEY), rows_max):
+            try:
+                check(key, value)
+            except msgspec.DecodeError as error:
+                found.append(f"{api.TABLE_NAMES[table]} row {key.hex()} cannot be read: {error}")
 
 
 def _check_queues(view: ReadTransaction, rows_max: int, found: list[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final, final
 
-from queuelake.storage.api import DELAYED, SEQUENCE_MAX, Batch, ReadTransaction
+from queuelake.storage.api import DELAYED, SEQUENCE_MAX, Batch, ReadTransaction, Store
 from queuelake.storage.chunk import Record, decode_chunk, encode_chunk
 from queuelake.storage.queue_tables import KEY_BYTES_MAX, PIECE_BYTES, queue_key
 
@@ -75,6 +75,20 @@ def next_due_ms(view: ReadTransaction, queue_id: int) -> int:
     for key in view.scan_keys(DELAYED, prefix, prefix + b"\xff" * KEY_BYTES_MAX):
         return int.from_bytes(key[8:16], "big")
     return 0
+
+
+def delayed_queues(store: Store) -> list[int]:
+    """Ids of all queues which have such messages; each view is short."""
+    found: list[int] = []
+    at = b""
+    while True:
+        with store.view() as view:
+            key = next(view.scan_keys(DELAYED, at, b"\xff" * KEY_BYTES_MAX), None)
+        if key is None:
+            return found
+        queue_id = int.from_bytes(key[:8], "big")
+        found.append(queue_id)
+        at = queue_key(queue_id + 1)
 
 
 def due_and_number(key: bytes) -> tuple[int, int]:

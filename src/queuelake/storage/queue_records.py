@@ -9,6 +9,7 @@ import msgspec
 # Kinds of queues.
 DURABLE: Final = "durable"
 MESSAGE: Final = "message"
+QUORUM: Final = "quorum"
 
 
 class QueueRecord(msgspec.Struct, array_like=True):

@@ -18,6 +18,7 @@ messages were deleted. In the place of a chunk there may be a pointer to one whi
     DELAYED     queue, due, number, piece          -> partition, chunk of one record
     LATEST      queue, hash of a key               -> sequence, bytes
     DOOMED      queue                              -> (nothing)
+    QUORUM      see `quorum_tables`
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ TABLES: Final = (
     api.DEDUPE,
     DELAYED,
     api.LATEST,
+    api.QUORUM,
 )
 KEY_BYTES_MAX: Final = 32  # no key of a queue is as long
 KEY_HASH_BYTES: Final = 16

@@ -203,18 +203,20 @@ class ListConsumersResponse(_message.Message):
     def __init__(self, consumers: _Optional[_Iterable[_Union[Consumer, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Consumer(_message.Message):
-    __slots__ = ("group", "client_id", "partitions", "held", "last_heartbeat_ms")
+    __slots__ = ("group", "client_id", "partitions", "held", "last_heartbeat_ms", "status")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     LAST_HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     group: str
     client_id: str
     partitions: _containers.RepeatedScalarFieldContainer[int]
     held: int
     last_heartbeat_ms: int
-    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., held: _Optional[int] = ..., last_heartbeat_ms: _Optional[int] = ...) -> None: ...
+    status: str
+    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., held: _Optional[int] = ..., last_heartbeat_ms: _Optional[int] = ..., status: _Optional[str] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("name", "group")

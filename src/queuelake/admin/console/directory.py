@@ -21,7 +21,7 @@ from queuelake.control_queues import ITEMS_PER_PAGE_MAX, QueueSummary
 AGE_S_MIN: Final = 2.0
 QUEUES_PER_S: Final = 1000  # how many are listed for each second between two lists
 
-Kind = Literal["queue", "stream", "message queue", "last value"]
+Kind = Literal["queue", "stream", "quorum", "message queue", "last value"]
 
 
 class Row(NamedTuple):
@@ -100,7 +100,7 @@ class Directory:
         name = names.bare_name(one.name)
         flow, known = self._sampler.flows.get(one.name), self._sampler.queues.get(one.name)
         return Row(
-            "stream" if one.type == "stream" else "queue",
+            "queue" if one.type == "classic" else one.type,
             name,
             one.depth,
             one.in_flight,

@@ -68,8 +68,10 @@ def _badge(tab: ui.tab) -> ui.badge:
 
 
 def _described(info: QueueInfo) -> str:
-    kind = "stream" if info.settings.type == "stream" else "durable queue"
+    kind = {"classic": "durable queue", "quorum": "quorum queue"}.get(info.settings.type, "stream")
     made = f", made {human.ago(info.created_at_ms)}" if info.created_at_ms else ""
+    if info.settings.type == "quorum":
+        return f"{kind}{made}"
     ordered = {"none": "no order", "partition": "ordered by key", "strict": "strictly ordered"}
     order = ordered[info.settings.ordering]
     return f"{kind}, {info.settings.partitions} partitions, {order}{made}"

@@ -11,7 +11,7 @@ from nicegui import ui
 
 from queuelake import names
 from queuelake.admin.console import human, widgets
-from queuelake.admin.console.settings_form import SettingsForm, fields_of
+from queuelake.admin.console.settings_form import Field, SettingsForm, fields_of
 from queuelake.admin.console.shell import link_to
 from queuelake.admin.console.visit import Visit
 from queuelake.admin.services import Services
@@ -19,22 +19,28 @@ from queuelake.control_mq import MqInfo, MqUpdate
 from queuelake.control_queues import QueueInfo, QueueStats
 from queuelake.errors import QueuelakeError
 from queuelake.mq_settings import MqLastValueKeys
-from queuelake.queue_settings import QueueSettings
+from queuelake.queue_settings import QUORUM_BASE, QueueSettings, QueueType, is_setting_of
 
 FIRST = (
     *("partitions", "ordering", "topics", "archive", "retry_policy.max_retries"),
     *("limits.max_queue_depth", "limits.message_ttl", "dlq_config.enabled"),
 )
+QUORUM_FIRST = (
+    *("topics", "max_length", "overflow", "delivery_limit", "message_ttl"),
+    *("single_active_consumer", "dead_letter_queue", "dead_letter_strategy"),
+)
 MQ_FIRST = ("key_expression", "data_retention_period", "dispatch_strategy")
 KINDS = {
     "queue": "Durable queue",
     "stream": "Stream",
+    "quorum": "Quorum queue",
     "message queue": "Message queue",
     "last value": "Last-value queue",
 }
 KIND_NOTES = {
     "queue": "Each message is worked on once by each group, with retries and dead letters.",
     "stream": "Messages stay for as long as you say; every group reads them all, from anywhere.",
+    "quorum": "One line of messages for all consumers, with priorities and a delivery limit.",
     "message queue": "Filled from ordinary topics which match a filter, shared by its subscribers.",
     "last value": "The same, and only the last message of each key is kept.",
 }
@@ -86,18 +92,29 @@ def _is_filled(kind: object) -> bool:
 
 
 def _settings_form(kind: str, defaults: dict[str, Any]) -> SettingsForm:
+    if kind == "quorum":
+        return SettingsForm(_fields("quorum"), msgspec.to_builtins(QUORUM_BASE), QUORUM_FIRST)
     if not _is_filled(kind):
-        fields = [one for one in fields_of(QueueSettings) if one.path != ("type",)]
-        return SettingsForm(fields, defaults, FIRST)
+        return SettingsForm(_fields("classic"), defaults, FIRST)
     hidden = {("is_lastvalue",), *([] if kind == "last value" else [("key_expression",)])}
     fields = [one for one in fields_of(MqUpdate) if one.path not in hidden]
     return SettingsForm(fields, msgspec.to_builtins(MqLastValueKeys()), MQ_FIRST)
 
 
+def _fields(kind: QueueType) -> list[Field]:
+    """What can be set for a queue of this type."""
+    overflow = ("drop_head", "reject_publish" if kind == "quorum" else "reject")
+    return [
+        one._replace(choices=overflow) if one.path == ("overflow",) else one
+        for one in fields_of(QueueSettings)
+        if one.path != ("type",) and is_setting_of(kind, one.path[0])
+    ]
+
+
 async def _create_durable(visit: Visit, name: str, kind: str, changes: dict[str, Any]) -> str:
     bare = names.bare_name(name.strip())
-    if kind == "stream":
-        changes["type"] = "stream"
+    if kind in ("stream", "quorum"):
+        changes["type"] = kind
     done = await visit.do(Services.configure_queue, bare, json_bytes(changes))
     if not done.created:
         widgets.say(f"{done.queue.name} was there already; it has these settings now")
@@ -107,13 +124,14 @@ async def _create_durable(visit: Visit, name: str, kind: str, changes: dict[str,
 async def configure(visit: Visit, info: QueueInfo) -> bool:
     """A dialog with the settings of a durable queue; True: some were changed."""
     bare = names.bare_name(info.name)
-    fields = [one for one in fields_of(QueueSettings) if one.path != ("type",)]
+    kind = info.settings.type
+    fields, first = _fields(kind), QUORUM_FIRST if kind == "quorum" else FIRST
 
     async def save(changes: dict[str, Any]) -> None:
         await visit.do(Services.configure_queue, bare, json_bytes(changes))
 
     values = msgspec.to_builtins(info.settings)
-    return await _change(visit, info.name, SettingsForm, fields, values, FIRST, save)
+    return await _change(visit, info.name, SettingsForm, fields, values, first, save)
 
 
 async def configure_message_queue(visit: Visit, info: MqInfo) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from nicegui import ui
 
 from queuelake import names
 from queuelake.admin.console import human, queue_forms, widgets
-from queuelake.admin.console.directory import Row
+from queuelake.admin.console.directory import Kind, Row
 from queuelake.admin.console.shell import link_to, page
 from queuelake.admin.console.visit import Visit
 from queuelake.admin.console.widgets import Column
@@ -56,7 +56,7 @@ class Listing:
             with ui.row().classes("ql-filters"):
                 self._search = ui.input("Search", value=search).classes("ql-search")
                 self._search.props("outlined dense clearable debounce=250 type=search")
-                kinds = ["all kinds", "queue", "stream", "message queue", "last value"]
+                kinds = ["all kinds", *get_args(Kind)]
                 self._kind = ui.select(kinds, value="all kinds", label="Kind")
                 self._kind.props("outlined dense options-dense").classes("ql-kind")
                 self._background = ui.switch("Dead-letter and reply queues", value=False)

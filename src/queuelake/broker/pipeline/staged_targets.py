@@ -83,6 +83,8 @@ class StageTargets:
         found = self._queues.target(topic.encode())
         if found.operation != names.ENQUEUE or found.topic:
             raise RefusedError(f"rows cannot be written to {topic!r}; name a queue itself")
+        if found.host is None:
+            raise RefusedError(f"rows cannot be written to {topic!r}: it is a quorum queue")
         return found.host
 
     def wake(self, queue_id: int) -> HostedQueue | None:

@@ -15,6 +15,7 @@ from queuelake.storage.chunk import Record
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
+    from queuelake.broker.queues.registry import Queues
 
 PREFIX: Final = b"dlq-"
 
@@ -25,13 +26,10 @@ def bury(host: HostedQueue, effect: DeadLetter, record: Record, now_ms: int) -> 
     if not name:
         return
     queues = host.queues
-    queue = queues.find(name)
-    if queue is None:
-        queue = queues.create(name, {}, True)
     entry = effect.entry
     message_id = record.message_id or host.id_prefixes[entry.partition] + b"%d" % entry.seq
     copy = dead_record(record, effect, host.topic, message_id, now_ms)
-    queue.enqueue(copy, queues.partition_for(queue, copy.key), b"", ACCEPTED, now_ms)
+    put_letter(queues, name, copy, now_ms)
     url = host.alert_webhook()
     alerts = queues.alerts
     if url and alerts is not None:
@@ -46,6 +44,21 @@ def bury(host: HostedQueue, effect: DeadLetter, record: Record, now_ms: int) -> 
             total_duration=f"{(now_ms - record.ts_ms) / 1000:.3f}s",
         )
         queues.runner.after_durable(lambda: alerts.alert(url, alert))
+
+
+def put_letter(queues: Queues, name: str, copy: Record, now_ms: int) -> bool:
+    """Into a dead-letter queue, which is made if need be; False: it takes no more.
+
+    No limit of a durable queue applies to what was accepted once; a quorum queue keeps its own.
+    """
+    quorum = queues.quorum.find(name)
+    if quorum is not None:
+        return quorum.accept(copy, now_ms)
+    queue = queues.find(name)
+    if queue is None:
+        queue = queues.create(name, {}, True)
+    queue.enqueue(copy, queues.partition_for(queue, copy.key), b"", ACCEPTED, now_ms)
+    return True
 
 
 def dead_record(

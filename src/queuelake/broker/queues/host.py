@@ -338,7 +338,8 @@ class HostedQueue(Participant):
         self.tidies = False
         if machine.ids.added:
             self._dedupe_number += 1
-            rows.write_ids(batch, self, self._dedupe_number)
+            until_ms = machine.now_ms + machine.policy.dedupe_window_ms
+            rows.write_ids(batch, self.id, until_ms, self._dedupe_number, machine.ids)
         if self.record_dirty:
             self.record_dirty = False
             rows.write_record(batch, self)

@@ -94,9 +94,12 @@ class Hosts:
     def learn(self, record: queue_records.QueueRecord) -> None:
         """There is such a durable queue in the store."""
 
+    @abstractmethod
+    def is_awake(self, name: str) -> bool: ...
+
     def sleeping_id(self, name: str) -> int:
         """The id of a queue which sleeps; 0: it does not, or is not there."""
-        return 0 if name in self.hosts else self._ids.get(name, 0)
+        return 0 if self.is_awake(name) else self._ids.get(name, 0)
 
     def name_of(self, queue_id: int) -> str:
         """Of the queue with this number; empty: there is none. Looks at all of them."""
@@ -106,9 +109,10 @@ class Hosts:
         return ""
 
     def names(self) -> list[str]:
-        """Of all durable queues, sorted; the list is kept, so it is not the caller's to change."""
+        """Of all `$queue/{name}` but message queues, sorted; not the caller's to change."""
         if self._sorted is None:
-            self._sorted = sorted((set(self._ids) | set(self.hosts)) - set(self._foreign))
+            known = set(self._ids) | set(self.hosts)
+            self._sorted = sorted([name for name in known if self.exists(name)])
         return self._sorted
 
     def all_names(self) -> list[str]:
@@ -119,12 +123,17 @@ class Hosts:
         return name in self.hosts or name in self._ids
 
     def exists(self, name: str) -> bool:
-        return self.is_taken(name) and name not in self._foreign
+        """Whether there is a queue to publish to, durable or quorum."""
+        return self.is_taken(name) and self._foreign.get(name) != queue_records.MESSAGE
+
+    def kind_of(self, name: str) -> str:
+        """Of a queue which is there."""
+        return self._foreign.get(name, queue_records.DURABLE)
 
     def wake(self, name: str) -> HostedQueue | None:
-        """The queue of this name, of whatever kind, awake."""
+        """The queue of this name, awake; None: there is none, or its kind keeps it itself."""
         host = self.hosts.get(name)
-        if host is None and name in self._ids:
+        if host is None and self.sleeping_id(name):
             host = self._wake(name)
         return host
 
@@ -136,16 +145,20 @@ class Hosts:
 
     def add(self, host: HostedQueue, kind: str) -> None:
         """A queue which is new."""
-        name = host.name
-        self.hosts[name] = host
-        self._sorted = None
-        if kind != queue_records.DURABLE:
-            self._foreign[name] = kind
+        self.hosts[host.name] = host
         if host.ephemeral:
             self._replies += 1
+            self._sorted = None
         else:
-            self._ids[name] = host.id
+            self.register(host.name, host.id, kind)
             host.changed()
+
+    def register(self, name: str, queue_id: int, kind: str) -> None:
+        """The name of a new queue."""
+        if kind != queue_records.DURABLE:
+            self._foreign[name] = kind
+        self._ids[name] = queue_id
+        self._sorted = None
 
     def remove(self, host: HostedQueue) -> None:
         """A queue, its messages and its groups are gone; its consumers get nothing any more."""
@@ -162,13 +175,18 @@ class Hosts:
         for tail in host.tails:
             self.cache.forget(tail)
         del self.hosts[name]
+        if host.ephemeral:
+            self._replies -= 1
+        self.unregister(name, host.queue_record())
+
+    def unregister(self, name: str, record: queue_records.QueueRecord) -> None:
+        """The name is free again, and what the store has of the queue goes."""
         self._foreign.pop(name, None)
         self._sorted = None
         self.names_changed()
-        if host.ephemeral:
-            self._replies -= 1
-        if self._ids.pop(name, 0):
-            self._drop(host.id, host.queue_record())
+        queue_id = self._ids.pop(name, 0)
+        if queue_id:
+            self._drop(queue_id, record)
 
     def _drop(self, queue_id: int, record: queue_records.QueueRecord) -> None:
         batch = self.runner.group.batch
@@ -191,16 +209,19 @@ class Hosts:
             self.kinds[self._foreign[host.name]].asleep(host.name)
         self.names_changed()
 
-    def _wake(self, name: str) -> HostedQueue:
+    def _wake(self, name: str) -> HostedQueue | None:
         queue_id = self._ids[name]
         with self.store.view() as view:
             value = view.get(api.QUEUES, t.queue_key(queue_id))
         assert value is not None, f"{name!r} is known and not stored"
         record = queue_records.decode_queue(value)
+        host: HostedQueue | None
         if record.kind != queue_records.DURABLE:
             host = self.kinds[record.kind].wake(queue_id, record)
         else:
             host = self.wake_durable(queue_id, record)
+        if host is None:
+            return None
         host.record_dirty = False
         host.active_ms = self.clock.now_ms()
         self.hosts[name] = host

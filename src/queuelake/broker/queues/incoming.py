@@ -22,6 +22,7 @@ USER: Final = p.USER_PROPERTY
 EXPIRY: Final = b"\x02"
 DELAY_MS_MAX: Final = 10 * 365 * 86_400_000
 DIGITS_MAX: Final = 18
+DIGEST_BYTES: Final = 16  # of a message id, for what is remembered of it
 
 _PARTITION_KEY: Final = 1
 _MESSAGE_ID: Final = 2
@@ -251,3 +252,21 @@ def _refused(name: str, value: bytes, allowed: str) -> RefusedError:
     return RefusedError.because(
         reasons.IMPLEMENTATION_SPECIFIC_ERROR, f"{name} = {shown!r}: allowed: {allowed}"
     )
+
+
+def digits(text: bytes, end: i64) -> tuple[i64, i64]:
+    """The number before `end`, and where the colon in front of it stands; 0: there is none."""
+    value: i64 = 0
+    scale: i64 = 1
+    at = end - 1
+    while at > 0:
+        digit: i64 = text[at]
+        digit -= 48
+        if digit == 10 and at < end - 1:  # a colon
+            return value, at
+        if not 0 <= digit <= 9 or end - at > DIGITS_MAX:
+            break
+        value += digit * scale
+        scale *= 10
+        at -= 1
+    return 0, 0

@@ -56,5 +56,5 @@ class QueueKind(Reception):
         """Only the name of a queue is in memory from now on."""
 
     @abstractmethod
-    def wake(self, queue_id: int, record: QueueRecord) -> HostedQueue:
-        """Read a queue from the store which is needed now."""
+    def wake(self, queue_id: int, record: QueueRecord) -> HostedQueue | None:
+        """Read a queue from the store which is needed now; None: it keeps its hosts itself."""

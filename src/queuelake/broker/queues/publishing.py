@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from queuelake import names
-from queuelake.broker.queues.incoming import DIGITS_MAX, Incoming, read_incoming
+from queuelake.broker.queues.incoming import DIGEST_BYTES, Incoming, digits, read_incoming
+from queuelake.broker.quorum import publishing as quorum
 from queuelake.engine import commands as c
 from queuelake.engine.message import PRIORITY_DEFAULT
 from queuelake.engine.state import DUPLICATE
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from queuelake.broker.session import Session
     from queuelake.protocol.message import Message
 
-DIGEST_BYTES: Final = 16
 CONFIG_SUFFIX: Final = b"/$config"
 _OUTCOMES: Final = {
     names.SETTLE_ACK: c.ACK,
@@ -62,24 +62,29 @@ def publish(
             if topic.endswith(CONFIG_SUFFIX):
                 return _configure(queues, topic, body[payload_at:])
             target = queues.target(topic)
-        host = target.host
-        queues.durable = not host.ephemeral
-        host.active_ms = now_ms
         incoming = queues.incoming
         read_incoming(incoming, body, payload_at, expiry_at)
+        host = target.host
+        if host is None:
+            queues.durable = True
+            payload = body[payload_at:] if payload_at else body
+            return quorum.publish(target, incoming, payload, publisher, qos, session, now_ms)
+        queues.durable = not host.ephemeral
+        host.active_ms = now_ms
         if target.operation == names.ENQUEUE:
             payload = body[payload_at:] if payload_at else body
             source = target.topic
             return enqueue(queues, host, incoming, source, payload, publisher, qos, now_ms)
-        return settle(queues, target, incoming, session, now_ms)
+        return settle(queues, host, target.operation, incoming, session, now_ms)
     except RefusedError as error:
         queues.problem = str(error)
         return error.reason_code
 
 
 def _configure(queues: Queues, topic: bytes, payload: bytes) -> int:
-    host = queues.configure(names.parse_publish(topic).name, read_changes(payload))
-    queues.durable = not host.ephemeral
+    name = names.parse_publish(topic).name
+    queues.configure(name, read_changes(payload))
+    queues.durable = not names.is_response(name)
     return 0
 
 
@@ -157,13 +162,17 @@ def _delay(queues: Queues, host: DurableHost, delayed: Delayed, dedupe: bytes, n
 def capture(queues: Queues, name: str, message: Message) -> int:
     """A message of an ordinary topic which a queue is bound to."""
     host = queues.find(name)
-    if host is None:
+    other = queues.quorum.find(name) if host is None else None
+    if host is None and other is None:
         return 0
     queues.problem = ""
-    host.active_ms = message.ts_ms
     try:
         incoming = queues.incoming
         read_incoming(incoming, message.body, message.payload_at, message.expiry_at)
+        if host is None:
+            assert other is not None
+            return quorum.capture(other, incoming, message)
+        host.active_ms = message.ts_ms
         return enqueue(
             queues,
             host,
@@ -180,10 +189,14 @@ def capture(queues: Queues, name: str, message: Message) -> int:
 
 
 def settle(
-    queues: Queues, target: Target, incoming: Incoming, session: Session | None, now_ms: int
+    queues: Queues,
+    host: DurableHost,
+    operation: int,
+    incoming: Incoming,
+    session: Session | None,
+    now_ms: int,
 ) -> int:
     """Ack, nack or reject one delivery."""
-    host = target.host
     if not incoming.message_id:
         queues.problem = "user property message-id is missing"
         return reasons.IMPLEMENTATION_SPECIFIC_ERROR
@@ -193,7 +206,7 @@ def settle(
     if partition < 0:
         queues.problem = "there is no delivery with this message-id"
         return reasons.NO_MATCHING_SUBSCRIBERS
-    outcome = c.ACK if target.operation == names.SETTLE_ACK else _OUTCOMES[target.operation]
+    outcome = c.ACK if operation == names.SETTLE_ACK else _OUTCOMES[operation]
     delay_ms = incoming.delay_ms() if outcome == c.NACK else 0
     reason = incoming.reason.decode() if outcome == c.REJECT else ""
     reply = host.apply(
@@ -225,8 +238,8 @@ def _place(host: DurableHost, group: str, message_id: bytes, client_id: str) -> 
     if known is not None:
         return known
     # From the end: the sequence, the partition, and what is left is the queue.
-    seq, at = _digits(message_id, len(message_id))
-    partition, end = _digits(message_id, at)
+    seq, at = digits(message_id, len(message_id))
+    partition, end = digits(message_id, at)
     if at == 0 or end == 0 or partition >= len(host.id_prefixes):
         return -1, 0
     prefix = host.id_prefixes[partition]
@@ -236,24 +249,6 @@ def _place(host: DurableHost, group: str, message_id: bytes, client_id: str) -> 
     if name != host.topic and name != host.topic[len(names.PREFIX) :]:
         return -1, 0
     return partition, seq
-
-
-def _digits(text: bytes, end: i64) -> tuple[i64, i64]:
-    """The number before `end`, and where the colon in front of it stands; 0: there is none."""
-    value: i64 = 0
-    scale: i64 = 1
-    at = end - 1
-    while at > 0:
-        digit: i64 = text[at]
-        digit -= 48
-        if digit == 10 and at < end - 1:  # a colon
-            return value, at
-        if not 0 <= digit <= 9 or end - at > DIGITS_MAX:
-            break
-        value += digit * scale
-        scale *= 10
-        at -= 1
-    return 0, 0
 
 
 def words(host: DurableHost, reply: int, size: int) -> str:

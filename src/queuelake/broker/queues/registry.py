@@ -20,6 +20,7 @@ from queuelake.broker.queues.membership import join
 from queuelake.broker.queues.publishing import capture
 from queuelake.broker.queues.reloading import read_machine
 from queuelake.broker.queues.target import Target
+from queuelake.broker.quorum.service import QuorumQueues
 from queuelake.broker.router import Router
 from queuelake.broker.runner import Runner
 from queuelake.broker.webhooks import Webhooks
@@ -38,9 +39,9 @@ from queuelake.queue_settings import (
 )
 from queuelake.settings import Lake
 from queuelake.settings import Queues as QueuesSection
-from queuelake.storage import api, queue_records
-from queuelake.storage import queue_tables as t
+from queuelake.storage import queue_records
 from queuelake.storage.api import Store
+from queuelake.storage.delayed import delayed_queues
 
 if TYPE_CHECKING:
     from queuelake.broker.tracing import Tracer
@@ -65,6 +66,7 @@ class Queues(Hosts):
         "hold_full",
         "incoming",
         "problem",
+        "quorum",
         "router",
         "settings",
         "strict_publish",
@@ -98,6 +100,7 @@ class Queues(Hosts):
         self.strict_publish: bool = True
         self._targets: dict[bytes, Target] = {}
         self._dice: int = 1
+        self.quorum: QuorumQueues = QuorumQueues(self)
 
     def load(self, first_id: int) -> None:
         # Of 64 bits, 24 for the start and 40 for what comes after it.
@@ -105,13 +108,15 @@ class Queues(Hosts):
         self.archive.load()
         super().load(first_id)
         for name in self.settings.named:
-            if name in self._ids:
-                host = self.find(name)
-                assert host is not None
+            host = self.find(name)
+            if host is not None:
                 self.note(name, host.settings)
-            else:
-                self.create(name, {})
-        self._wake_delayed()
+            elif not self.is_taken(name):
+                self.make(name)
+        by_id = {queue_id: name for name, queue_id in self._ids.items()}
+        for queue_id in delayed_queues(self.store):
+            if queue_id in by_id:
+                self.wake(by_id[queue_id])  # where something becomes due it may not sleep
 
     def learn(self, record: queue_records.QueueRecord) -> None:
         words = (b"topics", b"sublevels", b"archive", b"schema")
@@ -128,21 +133,10 @@ class Queues(Hosts):
     def names_changed(self) -> None:
         self._targets.clear()
 
-    def _wake_delayed(self) -> None:
-        """Queues in which something becomes due may not sleep."""
-        by_id = {queue_id: name for name, queue_id in self._ids.items()}
-        at = b""
-        while True:
-            with self.store.view() as view:
-                key = next(view.scan_keys(api.DELAYED, at, b"\xff" * t.KEY_BYTES_MAX), None)
-            if key is None:
-                return
-            queue_id = int.from_bytes(key[:8], "big")
-            if queue_id in by_id:
-                self.wake(by_id[queue_id])
-            at = t.queue_key(queue_id + 1)
-
     # Finding queues
+
+    def is_awake(self, name: str) -> bool:
+        return name in self.hosts or name in self.quorum.hosts
 
     def find(self, name: str) -> DurableHost | None:
         """The durable queue of this name, woken if need be."""
@@ -160,22 +154,21 @@ class Queues(Hosts):
             raise NotFoundError(f"there is no queue {names.address(name)!r}")
         return host
 
-    def find_or_create(self, name: str) -> DurableHost:
-        """For somebody who publishes or subscribes.
+    def ensure(self, name: str) -> None:
+        """For somebody who publishes or subscribes: there is a queue of this name now.
 
         Raises:
             RefusedError: it is not there, and may not be made.
         """
-        host = self.find(name)
-        if host is not None:
-            return host
-        if name in self._foreign:
+        if self.exists(name):
+            return
+        if self.is_taken(name):
             problem = f"{names.address(name)!r} is filled from its topic filter, not by publishes"
             raise RefusedError.because(reasons.TOPIC_NAME_INVALID, problem)
         if not self.settings.auto_create and not names.is_response(name):
             problem = f"there is no queue {names.address(name)!r} and queues.auto_create is off"
             raise RefusedError.because(reasons.NOT_AUTHORIZED, problem)
-        return self.create(name, {})
+        self.make(name)
 
     def above_with_sublevels(self, name: str) -> str:
         """The longest prefix of a name which is a queue with sublevels; empty: there is none."""
@@ -211,31 +204,49 @@ class Queues(Hosts):
         if not self.exists(name):
             above = self.above_with_sublevels(name)
             if above:
-                host = self.find(above)
-                assert host is not None
                 enqueues = address.operation == names.ENQUEUE
-                return Target(host, address.operation, topic if enqueues else b"")
+                return Target(self.get(above), address.operation, topic if enqueues else b"")
             if address.operation != names.ENQUEUE:
                 problem = f"there is no queue {names.address(name)!r}"
                 raise RefusedError.because(reasons.NO_MATCHING_SUBSCRIBERS, problem)
-        return Target(self.find_or_create(name), address.operation, b"")
+            self.ensure(name)
+        quorum = self.quorum.find(name)
+        host = self.get(name) if quorum is None else None
+        return Target(host, address.operation, b"", quorum)
 
     # Making and changing them
 
-    def create(self, name: str, explicit: dict[str, object], needed: bool = False) -> DurableHost:
-        """Make a queue. `needed`: messages which are here already have no other place to go.
+    def make(self, name: str, explicit: dict[str, object] | None = None) -> None:
+        """Make a queue of whatever type its settings say.
 
         Raises:
             RefusedError: there are too many, or it cannot have these settings.
         """
+        own = explicit or {}
+        settings = self.settings_for(name, own)
+        if settings.type != "quorum":
+            self.create(name, own)
+            return
+        self._refuse_new(name, len(self._ids), False)
+        self.quorum.create(name, settings, own)
+        self.bind(name, settings)
+
+    def _refuse_new(self, name: str, count: int, needed: bool) -> None:
         if self.is_taken(name):
             raise NameTakenError(name)
-        ephemeral = names.is_response(name)
-        count = self._replies if ephemeral else len(self._ids)
         if count >= self.settings.queues_max and not needed:
             limit = self.settings.queues_max
             problem = f"there are {limit} of {limit} queues; {names.address(name)!r} is refused"
             raise RefusedError.because(reasons.QUOTA_EXCEEDED, problem)
+
+    def create(self, name: str, explicit: dict[str, object], needed: bool = False) -> DurableHost:
+        """Make a durable one. `needed`: messages which are here already have no other place to go.
+
+        Raises:
+            RefusedError: there are too many, or it cannot have these settings.
+        """
+        ephemeral = names.is_response(name)
+        self._refuse_new(name, self._replies if ephemeral else len(self._ids), needed)
         settings = self.settings_for(name, explicit)
         if settings.type == "stream":
             explicit = merged(explicit, {"type": "stream"})  # other defaults must not cut it short
@@ -266,17 +277,21 @@ class Queues(Hosts):
         host.restore(read_machine(host, policy, record))
         return host
 
-    def configure(self, name: str, changes: dict[str, object]) -> DurableHost:
+    def configure(self, name: str, changes: dict[str, object]) -> None:
         """Change a queue's own settings, or make it with them.
 
         Raises:
             BadQueueSettingsError: one entry for each mistake; nothing was changed.
         """
         changes = {key: value for key, value in changes.items() if key != "name"}
+        quorum = self.quorum.find(name)
+        if quorum is not None:
+            self.quorum.configure(quorum, changes)
+            return
         host = self.find(name)
         if host is None:
-            self.settings_for(name, changes)  # refuse before anything is made
-            return self.create(name, changes)
+            self.make(name, changes)
+            return
         explicit = merged(host.explicit, changes)
         settings = self.settings_for(name, explicit)
         changes_allowed(host.settings, settings)
@@ -289,10 +304,14 @@ class Queues(Hosts):
                 join(host, subscriber, now_ms)  # with the queue's prefetch, as it is now
         self.names_changed()
         self.note(name, settings)
-        return host
 
     def delete(self, name: str) -> None:
         """A queue, its messages and its groups are gone; its consumers get nothing any more."""
+        quorum = self.quorum.find(name)
+        if quorum is not None:
+            self.quorum.delete(quorum)
+            self._unbind(name)
+            return
         host = self.get(name)
         self.remove(host)
         if not host.ephemeral:
@@ -306,10 +325,14 @@ class Queues(Hosts):
 
     def stored_settings(self, name: str, explicit: dict[str, object]) -> QueueSettings:
         """As `settings_for`, of a queue which is there: it is too late to refuse them."""
+        address = names.address(name)
         try:
-            return self.settings_for(name, explicit)
+            settings = self.settings_for(name, explicit)
+            if (settings.type == "quorum") == (self.kind_of(name) == queue_records.QUORUM):
+                return settings
+            log.error("%s cannot become of type %r while it is there", address, settings.type)
+            return settings_without_defaults(name, explicit)
         except BadQueueSettingsError as error:
-            address = names.address(name)
             log.error("%s does not fit the configuration, its defaults are off: %s", address, error)
             own = merged(self.settings.named.get(name, {}), explicit)
             return settings_without_defaults(name, own)
@@ -328,6 +351,10 @@ class Queues(Hosts):
         else:
             self.sublevels.discard(name)
         self._note_archive(name, settings)
+        self.bind(name, settings)
+
+    def bind(self, name: str, settings: QueueSettings) -> None:
+        """Let it capture what its settings say."""
         self._unbind(name)
         if settings.topics:
             found = [Binding(self, name, one.encode()) for one in settings.topics]

@@ -10,6 +10,7 @@ from queuelake.engine.lane import Lane, Tally
 from queuelake.engine.message import Entry
 from queuelake.engine.partition import Partition
 from queuelake.engine.partitioning import fnv1a
+from queuelake.engine.publishers import MessageIds
 from queuelake.engine.settled import Settled
 from queuelake.engine.settling import line_up
 from queuelake.engine.state import QueueState
@@ -68,7 +69,7 @@ def write_partition(batch: Batch, host: HostedQueue, partition: Partition, tail:
     if gone.upto > host.trimmed[number]:
         _trim(batch, host, partition, tail)
     if gone.dirty:
-        _write_blocks(batch, host.id, t.EVERYBODY, number, gone)
+        write_blocks(batch, host.id, t.EVERYBODY, number, gone)
     # Else it follows from what the groups have settled.
     if gone.upto > host.recorded[number] and (
         not host.machine.groups or host.machine.policy.is_stream
@@ -102,21 +103,21 @@ def _write_chunks(batch: Batch, host: HostedQueue, partition: Partition, tail: T
             if len(before) == last - first + 1 and records[0].seq == last + 1:
                 tail.chunks.pop()
                 records = before + records
-    for run in _runs(records):
+    for run in runs(records):
         for first, last, size in t.put_chunk(batch, host.id, partition.number, run[0].seq, run):
             tail.wrote(first, last, size)
 
 
-def _runs(records: list[Record]) -> list[list[Record]]:
+def runs(records: list[Record]) -> list[list[Record]]:
     """Records without gaps; a range may have come between them."""
     if records[-1].seq - records[0].seq == len(records) - 1:
         return [records]
-    runs: list[list[Record]] = []
+    found: list[list[Record]] = []
     for record in records:
-        if not runs or runs[-1][-1].seq + 1 != record.seq:
-            runs.append([])
-        runs[-1].append(record)
-    return runs
+        if not found or found[-1][-1].seq + 1 != record.seq:
+            found.append([])
+        found[-1].append(record)
+    return found
 
 
 def _trim(batch: Batch, host: HostedQueue, partition: Partition, tail: Tail) -> None:
@@ -174,7 +175,7 @@ def _write_lane(batch: Batch, queue_id: int, group_id: int, lane: Lane, claimed:
         api.LANES, t.lane_key(queue_id, group_id, number), t.lane_state(lane.settled.upto, claimed)
     )
     if lane.settled.dirty:
-        _write_blocks(batch, queue_id, group_id, number, lane.settled)
+        write_blocks(batch, queue_id, group_id, number, lane.settled)
     if lane.dirty_tallies:
         for seq in lane.dirty_tallies:
             key = t.tally_key(queue_id, group_id, number, seq)
@@ -187,9 +188,7 @@ def _write_lane(batch: Batch, queue_id: int, group_id: int, lane: Lane, claimed:
         lane.dirty_tallies.clear()
 
 
-def _write_blocks(
-    batch: Batch, queue_id: int, group_id: int, number: int, settled: Settled
-) -> None:
+def write_blocks(batch: Batch, queue_id: int, group_id: int, number: int, settled: Settled) -> None:
     for block in settled.dirty:
         key = t.settled_key(queue_id, group_id, number, block)
         bits = settled.blocks.get(block)
@@ -209,13 +208,19 @@ def forget_group(batch: Batch, host: HostedQueue, group_id: int) -> None:
                 batch.delete(table, key)
 
 
-def write_ids(batch: Batch, host: HostedQueue, number: int) -> None:
+def write_ids(batch: Batch, queue_id: int, until_ms: int, number: int, ids: MessageIds) -> None:
     """One row for all message ids of a group commit."""
-    machine = host.machine
-    until_ms = machine.now_ms + machine.policy.dedupe_window_ms
-    key = t.dedupe_key(host.id, until_ms, number & 0xFFFFFFFF)
-    batch.put(api.DEDUPE, key, b"".join(machine.ids.added))
-    machine.ids.added = []
+    key = t.dedupe_key(queue_id, until_ms, number & 0xFFFFFFFF)
+    batch.put(api.DEDUPE, key, b"".join(ids.added))
+    ids.added = []
+
+
+def read_ids(view: ReadTransaction, queue_id: int, ids: MessageIds, now_ms: int) -> None:
+    for key, value in t.scan_prefix(view, api.DEDUPE, t.queue_key(queue_id)):
+        until_ms = int.from_bytes(key[8:16], "big")
+        if until_ms > now_ms:
+            for digest in t.read_hashes(value):
+                ids.restore(digest, until_ms)
 
 
 def write_record(batch: Batch, host: HostedQueue) -> None:
@@ -255,7 +260,7 @@ class Loader:
             machine.release(partition)
         if not machine.groups:
             machine.loose = sum([partition.stored() for partition in machine.partitions])
-        self._load_ids(machine, now_ms)
+        read_ids(self._view, self._id, machine.ids, now_ms)
         machine.delayed = sum(
             [1 for key in self._delayed_keys() if key[-2:] == b"\0\0"]  # first pieces
         )
@@ -335,10 +340,3 @@ class Loader:
             self._partition = number
             self._entries = {record.seq: self._host.entry_of(record, number) for record in records}
         return self._entries.get(seq)
-
-    def _load_ids(self, machine: QueueState, now_ms: int) -> None:
-        for key, value in t.scan_prefix(self._view, api.DEDUPE, t.queue_key(self._id)):
-            until_ms = int.from_bytes(key[8:16], "big")
-            if until_ms > now_ms:
-                for digest in t.read_hashes(value):
-                    machine.ids.restore(digest, until_ms)

@@ -53,10 +53,10 @@ def subscribe(queues: Queues, subscription: Subscription, resumed: bool = False)
         problem = "a queue needs QoS 1 or 2: at QoS 0 nothing can be settled"
         raise RefusedError.because(reasons.UNSPECIFIED_ERROR, problem)
     group, derived = _group(session.client_id, options)
-    prefetch = _prefetch(options)
+    prefetch = prefetch_of(options)
     mode = options.get("ack-mode", "publish")
     if mode not in ("publish", "puback"):
-        raise _refused("ack-mode", mode, "puback or publish")
+        raise refused("ack-mode", mode, "puback or publish")
     host, pattern = resolve(queues, subscription.topic_filter)
     if pattern:
         group = f"{group}@{pattern.decode()}"
@@ -148,23 +148,24 @@ def resolve(queues: Queues, topic_filter: bytes) -> tuple[HostedQueue, bytes]:
     if pattern:
         problem = f"there is no queue with sublevels at {names.address(name)!r}"
         raise RefusedError.because(reasons.TOPIC_FILTER_INVALID, problem)
-    return queues.find_or_create(name), b""
+    queues.ensure(name)
+    return queues.get(name), b""
 
 
 def _group(client_id: str, options: dict[str, str]) -> tuple[str, bool]:
     """The group's name, and whether it was derived from the client's."""
     group = options.get("consumer-group", "")
     if len(group.encode()) > GROUP_BYTES_MAX:
-        raise _refused("consumer-group", group, f"at most {GROUP_BYTES_MAX} bytes")
+        raise refused("consumer-group", group, f"at most {GROUP_BYTES_MAX} bytes")
     if group:
         return group, False
     return client_id.partition("-")[0] or client_id, True
 
 
-def _prefetch(options: dict[str, str]) -> int:
+def prefetch_of(options: dict[str, str]) -> int:
     text = options.get("prefetch", "0")
     if not _is_number(text) or int(text) > PREFETCH_MAX:
-        raise _refused("prefetch", text, f"1..{PREFETCH_MAX}")
+        raise refused("prefetch", text, f"1..{PREFETCH_MAX}")
     return int(text)
 
 
@@ -176,7 +177,7 @@ def _starts(queues: Queues, host: HostedQueue, options: dict[str, str]) -> list[
         if not name:
             return None
         if name not in ("earliest", "latest"):
-            raise _refused("group-start", name, "earliest or latest")
+            raise refused("group-start", name, "earliest or latest")
         return [_STARTS[name]]
     if not host.machine.policy.is_stream:
         problem = f"x-stream-offset: {names.address(host.name)!r} is not a stream"
@@ -185,7 +186,7 @@ def _starts(queues: Queues, host: HostedQueue, options: dict[str, str]) -> list[
         return [_STARTS[start]]
     kind, _, number = start.rpartition("=")
     if not _is_number(number) or kind not in ("", "offset", "timestamp"):
-        raise _refused("x-stream-offset", start, "first, last, next, N, offset=N, timestamp=MS")
+        raise refused("x-stream-offset", start, "first, last, next, N, offset=N, timestamp=MS")
     if kind == "timestamp":
         with queues.store.view() as view:
             return [
@@ -199,6 +200,6 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
-def _refused(name: str, value: str, allowed: str) -> RefusedError:
+def refused(name: str, value: str, allowed: str) -> RefusedError:
     problem = f"{name} = {value[:64]!r}: allowed: {allowed}"
     return RefusedError.because(reasons.IMPLEMENTATION_SPECIFIC_ERROR, problem)

@@ -97,9 +97,9 @@ class QueueUpkeep:
             forget_settled(host)
         self._watch_consumers(host, now_ms)
         self._work.extend(self._maintenance(host, now_ms).tend(now_ms))
-        if now_ms >= host.next_forget_ms:
+        if now_ms >= host.next_forget_ms and not host.ephemeral:
             host.next_forget_ms = now_ms + FORGET_IDS_EVERY_MS
-            self._forget_ids(host, now_ms)
+            self.forget_ids(host.id, now_ms)
         self._sleep_if_idle(host, now_ms)
 
     def _release_due(self, host: DurableHost, now_ms: int) -> None:
@@ -139,13 +139,11 @@ class QueueUpkeep:
                 subscriber.lost = True
                 host.subscribers[subscriber.tag] = subscriber
 
-    def _forget_ids(self, host: HostedQueue, now_ms: int) -> None:
+    def forget_ids(self, queue_id: int, now_ms: int) -> None:
         """Rows of message ids whose time is over."""
-        if host.ephemeral:
-            return
-        prefix = t.queue_key(host.id)
+        prefix = t.queue_key(queue_id)
         with self._queues.store.view() as view:
-            stop = t.dedupe_key(host.id, now_ms, 0)
+            stop = t.dedupe_key(queue_id, now_ms, 0)
             for key in view.scan_keys(api.DEDUPE, prefix, stop):
                 self._queues.runner.delete(api.DEDUPE, key)
 

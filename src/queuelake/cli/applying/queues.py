@@ -40,7 +40,7 @@ def plan_queues(rest: Rest, table: Table, prune: bool, mistakes: list[str]) -> l
             if address in present:
                 changes += _changed(rest, name, tree)
             else:
-                configured(base_of(name, defaults), tree, name)
+                configured(base_of(name, defaults, tree), tree, name)
                 put = partial(rest.call, "PUT", path("queues", name), tree)
                 changes.append(Change("create", "queue", address, {}, flat(tree), put))
         except BadQueueSettingsError as error:
@@ -57,7 +57,9 @@ def export_queues(rest: Rest) -> Table:
             continue
         bare = names.bare_name(one["name"])
         # The type and the partitions of a queue stay when the defaults change: they are its own.
-        own = {"type": one["type"], "partitions": one["partitions"]}
+        own = {"type": one["type"]}
+        if one["type"] != "quorum":
+            own["partitions"] = one["partitions"]
         found[bare] = own | rest.get(path("queues", bare))["configured"]
     return found
 

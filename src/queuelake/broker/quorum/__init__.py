@@ -1,0 +1,1 @@
+"""Quorum queues in the broker: their hosts, their consumers, their rows."""

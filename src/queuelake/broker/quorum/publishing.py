@@ -1,0 +1,211 @@
+"""Publishes to a quorum queue: messages and settlements. Answers are MQTT reason codes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+from queuelake import names
+from queuelake.broker.queues.incoming import DIGEST_BYTES, Incoming, digits, skip_property
+from queuelake.broker.quorum.burying import REASON
+from queuelake.broker.quorum.rows import PARTITION
+from queuelake.engine.machine import Command
+from queuelake.engine.message import PRIORITY_DEFAULT
+from queuelake.engine.quorum import commands as c
+from queuelake.engine.quorum.policy import UNSET
+from queuelake.errors import RefusedError
+from queuelake.protocol import reasons
+from queuelake.protocol.properties import TYPES, USER_PROPERTY, read_properties
+from queuelake.protocol.wire import Reader, varint
+from queuelake.storage.chunk import Record
+
+if TYPE_CHECKING:
+    from queuelake.broker.queues.target import Target
+    from queuelake.broker.quorum.host import QuorumHost
+    from queuelake.broker.session import Session
+    from queuelake.protocol.message import Message
+
+DELIVERY_FAILED: Final = b"delivery-failed"  # of a $nack: it counts as a failure
+DELIVERY_TIME: Final = c.DELIVERY_TIME.encode()
+COUNTS: Final = (b"x-acquired-count", b"x-delivery-count")
+ALL_PROPERTIES: Final = frozenset(TYPES)
+
+
+def publish(
+    target: Target,
+    incoming: Incoming,
+    payload: bytes,
+    publisher: bytes,
+    qos: int,
+    session: Session | None,
+    now_ms: int,
+) -> int:
+    """What a publish to the topic of a quorum queue, or below it, asks for.
+
+    Raises:
+        RefusedError: a property makes no sense.
+    """
+    host = target.quorum
+    assert host is not None
+    host.active_ms = now_ms
+    if target.operation != names.ENQUEUE:
+        return settle(host, target.operation, incoming, session, now_ms)
+    pid = host.pid_of(session) if session is not None and qos else ""
+    return enqueue(host, incoming, b"", payload, publisher, qos, pid, now_ms)
+
+
+def capture(host: QuorumHost, incoming: Incoming, message: Message) -> int:
+    """A message of an ordinary topic which the queue is bound to."""
+    host.active_ms = now_ms = message.ts_ms
+    publisher, payload = message.publisher.encode(), message.payload()
+    return enqueue(host, incoming, message.topic, payload, publisher, message.qos, "", now_ms)
+
+
+def enqueue(
+    host: QuorumHost,
+    incoming: Incoming,
+    topic: bytes,
+    payload: bytes,
+    publisher: bytes,
+    qos: int,
+    pid: str,
+    now_ms: int,
+) -> int:
+    """Make a message part of a queue; `topic` when it is not the queue's own."""
+    priority = PRIORITY_DEFAULT
+    if incoming.has_timing:
+        priority = incoming.priority()
+        if incoming.due_ms(now_ms):
+            problem = f"messages of quorum queue {names.address(host.name)!r} cannot be delayed"
+            raise RefusedError.because(reasons.IMPLEMENTATION_SPECIFIC_ERROR, problem)
+    machine = host.machine
+    if machine.rejecting:
+        host.counters.refused += 1
+        host.queues.problem = full(host)
+        return reasons.QUOTA_EXCEEDED
+    if incoming.message_id and host.dedupe_window_ms:
+        identity = publisher + b"\0" + incoming.message_id
+        digest = hashlib.blake2b(identity, digest_size=DIGEST_BYTES).digest()
+        if host.ids.is_known(digest, now_ms):
+            host.counters.duplicates += 1
+            return 0  # it is here already: the publisher may forget it
+        host.ids.add(digest, now_ms, now_ms + host.dedupe_window_ms)
+    now_ms = max(now_ms, machine.now_ms)  # as the machine has it
+    ttl_ms = _ttl_ms(machine.policy.ttl_ms, incoming.expiry_ms)
+    record = Record(
+        topic,
+        incoming.key,
+        incoming.message_id,
+        publisher,
+        _without_counts(incoming.properties),
+        payload,
+        qos,
+        priority,
+        now_ms,
+        now_ms + max(1, ttl_ms) if ttl_ms >= 0 else 0,
+    )
+    host.enqueue(record, pid, ttl_ms, now_ms)
+    return 0
+
+
+def _ttl_ms(queue_ms: int, message_ms: int) -> int:
+    """The shorter one of those which are set."""
+    if message_ms < 0 or queue_ms < 0:
+        return max(queue_ms, message_ms, UNSET)
+    return min(queue_ms, message_ms)
+
+
+def _without_counts(properties: bytes) -> bytes:
+    """What only the broker says is not the publisher's to say."""
+    if not any([count in properties for count in COUNTS]):
+        return properties
+    kept: list[bytes] = []
+    at = 0
+    while at < len(properties):
+        end = skip_property(properties, at)
+        key_end = at + 3 + (properties[at + 1] << 8 | properties[at + 2]) if at + 2 < end else end
+        if properties[at] != USER_PROPERTY or properties[at + 3 : key_end] not in COUNTS:
+            kept.append(properties[at:end])
+        at = end
+    return b"".join(kept)
+
+
+def full(host: QuorumHost) -> str:
+    """In words, why it takes no messages."""
+    machine, policy = host.machine, host.machine.policy
+    held = f"{machine.waiting_count()} of {policy.length_max} messages"
+    if not policy.length_max or machine.waiting_count() <= policy.length_max * 4 // 5:
+        held = f"{machine.waiting_bytes()} of {policy.bytes_max} bytes"
+    if policy.length_max or policy.bytes_max:
+        held += "; it takes more when 80 % are left"
+    return f"queue {names.address(host.name)!r} holds {held}"
+
+
+# Settlements
+
+
+def settle(
+    host: QuorumHost, operation: int, incoming: Incoming, session: Session | None, now_ms: int
+) -> int:
+    """Ack, nack or reject one delivery."""
+    problems = host.queues
+    if not incoming.message_id:
+        problems.problem = "user property message-id is missing"
+        return reasons.IMPLEMENTATION_SPECIFIC_ERROR
+    seqs = _sequences(host, incoming.message_id)
+    holders = host.by_session.get(session.id, []) if session is not None else []
+    for subscriber in holders:
+        for seq in seqs:
+            msg_id = subscriber.held_as(seq)
+            if msg_id >= 0:
+                command = _command(subscriber.key, msg_id, operation, incoming, now_ms)
+                subscriber.settle(command, seq, now_ms)
+                return 0
+    if not seqs:
+        problems.problem = "there is no delivery with this message-id"
+        return reasons.NO_MATCHING_SUBSCRIBERS
+    if all([seq in host.gone for seq in seqs]):
+        return 0  # settled before: to say it twice does no harm
+    client_id = session.client_id if session is not None else ""
+    problems.problem = f"this delivery is not in the hands of {client_id!r}"
+    return reasons.NOT_AUTHORIZED
+
+
+def _command(key: int, msg_id: int, operation: int, incoming: Incoming, now_ms: int) -> Command:
+    if operation == names.SETTLE_ACK:
+        return c.Settle(key, [msg_id])
+    if operation == names.SETTLE_REJECT:
+        words = incoming.reason.decode()[:1000]
+        if words:
+            return c.Modify(key, [msg_id], False, True, {REASON: words})
+        return c.Discard(key, [msg_id])
+    said = _user_properties(incoming.properties)
+    failed = said.get(DELIVERY_FAILED) == b"true"
+    due = said.get(DELIVERY_TIME, b"").decode()
+    delay_ms = incoming.delay_ms()
+    if delay_ms:
+        due = str(now_ms + delay_ms)
+    if failed or due:
+        return c.Modify(key, [msg_id], failed, False, {c.DELIVERY_TIME: due} if due else None)
+    return c.Return(key, [msg_id])
+
+
+def _user_properties(properties: bytes) -> dict[bytes, bytes]:
+    data = varint(len(properties)) + properties
+    return dict(read_properties(Reader(data, 0, len(data)), ALL_PROPERTIES).user)
+
+
+def _sequences(host: QuorumHost, message_id: bytes) -> list[int]:
+    """Of the messages which this id may mean; none: it was never delivered."""
+    known = host.delivered_ids.get(message_id)
+    if known is not None:
+        return known
+    # From the end: the sequence, the partition, and what is left is the queue.
+    seq, at = digits(message_id, len(message_id))
+    partition, end = digits(message_id, at)
+    if at == 0 or end == 0 or partition != PARTITION or not 0 < seq <= host.last:
+        return []
+    name = message_id[:end]
+    if name != host.topic and name != host.topic[len(names.PREFIX) :]:
+        return []
+    return [seq]
