@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from tests.crash.durable_client import ConnectionLostError
 from tests.crash.mq_history import MqHistory
-from tests.crash.queue_clients import DEATH_S_MAX, WINDOW, QueueClient, read_message
+from tests.crash.queue_clients import DEATH_S_MAX, WINDOW, Address, QueueClient, read_message
 from tests.crash.queue_history import Message
 from tests.harness import packets as p
 from tests.harness.packets import Packet, WireError
@@ -32,14 +32,14 @@ class Publisher(QueueClient):
 
     def __init__(
         self,
-        port: int,
+        place: Address,
         client_id: str,
         lives: Callable[[], int],
         root: str,
         history: MqHistory,
         has_room: Callable[[], bool],
     ) -> None:
-        super().__init__(port, client_id, lives)
+        super().__init__(place, client_id, lives)
         self.finishing = False
         self._root = root
         self._history = history
@@ -81,9 +81,14 @@ class Subscriber(QueueClient):
     """One of those who share a queue."""
 
     def __init__(
-        self, port: int, client_id: str, lives: Callable[[], int], address: str, history: MqHistory
+        self,
+        place: Address,
+        client_id: str,
+        lives: Callable[[], int],
+        address: str,
+        history: MqHistory,
     ) -> None:
-        super().__init__(port, client_id, lives)
+        super().__init__(place, client_id, lives)
         self.calm = False
         self._address = address
         self._history = history

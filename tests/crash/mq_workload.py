@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tests.crash.mq_clients import SEALS, Publisher, Subscriber
 from tests.crash.mq_history import MqHistory
+from tests.crash.queue_clients import Address
 from tests.harness.broker import BrokerProcess
 
 PUBLISHERS = 2
@@ -54,15 +55,15 @@ class Outcome:
 class Team:
     """Everybody around one queue."""
 
-    def __init__(self, port: int, root: str, lives: Callable[[], int], seed: int) -> None:
+    def __init__(self, place: Address, root: str, lives: Callable[[], int], seed: int) -> None:
         self.root = root
         self.history = MqHistory(root == "values")
         self.publishers = [
-            Publisher(port, f"{root}-{seed}-p{one}", lives, root, self.history, self._has_room)
+            Publisher(place, f"{root}-{seed}-p{one}", lives, root, self.history, self._has_room)
             for one in range(PUBLISHERS)
         ]
         self.subscribers = [
-            Subscriber(port, f"{root}-{seed}-s{one}", lives, f"$q/{root}/#", self.history)
+            Subscriber(place, f"{root}-{seed}-s{one}", lives, f"$q/{root}/#", self.history)
             for one in range(SUBSCRIBERS)
         ]
 
@@ -111,8 +112,10 @@ class MqWorkload:
 
     def run(self, kills: int, report: Callable[[str], None] = lambda line: None) -> Outcome:
         self._make_queues()
-        port = self._broker.mqtt_port
-        teams = [Team(port, root, lambda: self._life, self._seed) for root in ("jobs", "values")]
+        place = self._broker.host, self._broker.mqtt_port
+        teams = [
+            Team(lambda: place, root, lambda: self._life, self._seed) for root in ("jobs", "values")
+        ]
         for team in teams:
             team.start()
         for number in range(1, kills + 1):

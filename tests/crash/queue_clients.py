@@ -28,6 +28,7 @@ from tests.harness.wire import _whole_packet
 WINDOW = 16
 KEYS = 5
 POLL_S = 0.02
+CONNACK_TIMEOUT_S = 15.0  # a node without an owner says so after 10
 DELIVERY_TIMEOUT_S = 5.0
 # A machine may stand still for a moment: what took longer than this proves nothing.
 IN_TIME_S = DELIVERY_TIMEOUT_S / 2
@@ -36,6 +37,9 @@ NACK_DELAY_MS_MAX = 300
 GROUP = "workers"
 HABITS = ("ack", "keep", "nack", "reject", "forget", "die")
 CHANCES = (0.5, 0.38, 0.08, 0.03, 0.005, 0.005)
+SERVER_UNAVAILABLE = 0x88
+
+Address = Callable[[], tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,15 @@ class Held:
 
 
 class QueueClient:
-    """A client id which connects again until it is stopped; `lives` counts the broker's starts."""
+    """A client id which connects again until it is stopped; `address` says where, each time, and
+    `lives` counts the broker's starts."""
 
-    def __init__(self, port: int, client_id: str, lives: Callable[[], int]) -> None:
+    def __init__(self, address: Address, client_id: str, lives: Callable[[], int]) -> None:
         self.client_id = client_id
         self.violations: list[str] = []
         self.ready = threading.Event()
         self.life = 0
-        self._port = port
+        self._address = address
         self._lives = lives
         self._last_packet_id = 0
         self._stopping = threading.Event()
@@ -82,9 +87,9 @@ class QueueClient:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            life = self._lives()
             try:
-                with socket.create_connection(("127.0.0.1", self._port), CONNECT_TIMEOUT_S) as sock:
+                life = self._lives()
+                with socket.create_connection(self._address(), CONNECT_TIMEOUT_S) as sock:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self._serve(sock, life)
             except (OSError, ConnectionLostError):
@@ -96,8 +101,10 @@ class QueueClient:
     def _serve(self, sock: socket.socket, life: int) -> None:
         sock.sendall(p.connect(self.client_id))
         packets = _packets(sock)
-        connack = next(packet for packet in packets if packet is not None)
+        connack = _first(packets)
         assert connack.type == p.CONNACK, f"before CONNACK: {connack}"
+        if connack.reason_code == SERVER_UNAVAILABLE:
+            raise ConnectionLostError
         assert connack.reason_code == 0, f"CONNACK {connack.reason_code:#04x}"
         if self._lives() != life:
             return  # which broker answered is not known for certain
@@ -120,14 +127,14 @@ class Producer(QueueClient):
 
     def __init__(
         self,
-        port: int,
+        address: Address,
         client_id: str,
         lives: Callable[[], int],
         queue: str,
         history: History,
         has_room: Callable[[], bool],
     ) -> None:
-        super().__init__(port, client_id, lives)
+        super().__init__(address, client_id, lives)
         self._topic = f"$queue/{queue}"
         self._history = history
         self._has_room = has_room
@@ -182,13 +189,13 @@ class Consumer(QueueClient):
 
     def __init__(
         self,
-        port: int,
+        address: Address,
         client_id: str,
         lives: Callable[[], int],
         queue: str,
         history: History,
     ) -> None:
-        super().__init__(port, client_id, lives)
+        super().__init__(address, client_id, lives)
         self.calm = False
         self.ended = 0
         self._topic = f"$queue/{queue}"
@@ -273,10 +280,15 @@ class Undertaker(Consumer):
     """Consumes the dead-letter queue and notes who is in it; `reasons` counts why."""
 
     def __init__(
-        self, port: int, client_id: str, lives: Callable[[], int], queue: str, history: History
+        self,
+        address: Address,
+        client_id: str,
+        lives: Callable[[], int],
+        queue: str,
+        history: History,
     ) -> None:
         # Deliveries and settlements of the dead-letter queue are no part of the history checked.
-        super().__init__(port, client_id, lives, f"dlq/{queue}", History())
+        super().__init__(address, client_id, lives, f"dlq/{queue}", History())
         self.calm = True
         self.reasons: Counter[str] = Counter()
         self._dead = history.dead
@@ -300,6 +312,17 @@ def _publish(packet_id: int, topic: str, payload: bytes, user: dict[str, str]) -
 
 def _user_properties(pairs: dict[str, str]) -> Properties:
     return [("user_property", pair) for pair in pairs.items()]
+
+
+def _first(packets: Iterator[Packet | None]) -> Packet:
+    """The answer to CONNECT, which nobody waits for any longer than for the connection."""
+    deadline = time.monotonic() + CONNACK_TIMEOUT_S
+    for packet in packets:
+        if packet is not None:
+            return packet
+        if time.monotonic() > deadline:
+            break
+    raise ConnectionLostError
 
 
 def _packets(sock: socket.socket) -> Iterator[Packet | None]:

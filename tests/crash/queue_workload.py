@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.crash.queue_clients import DELIVERY_TIMEOUT_S, Consumer, Producer, Undertaker
+from tests.crash.queue_clients import DELIVERY_TIMEOUT_S, Address, Consumer, Producer, Undertaker
 from tests.crash.queue_history import History, mistakes
 from tests.harness.broker import BrokerProcess
 
@@ -58,19 +58,19 @@ class Outcome:
 class Team:
     """Everybody around one queue."""
 
-    def __init__(self, port: int, queue: str, lives: Callable[[], int], seed: int) -> None:
+    def __init__(self, address: Address, queue: str, lives: Callable[[], int], seed: int) -> None:
         self.queue = queue
         self.history = History()
         name = f"{queue.replace('/', '_')}-{seed}"
         self.producers = [
-            Producer(port, f"{name}-p{number}", lives, queue, self.history, self._has_room)
+            Producer(address, f"{name}-p{number}", lives, queue, self.history, self._has_room)
             for number in range(PRODUCERS)
         ]
         self.consumers = [
-            Consumer(port, f"{name}-c{number}", lives, queue, self.history)
+            Consumer(address, f"{name}-c{number}", lives, queue, self.history)
             for number in range(CONSUMERS)
         ]
-        self.undertaker = Undertaker(port, f"{name}-u", lives, queue, self.history)
+        self.undertaker = Undertaker(address, f"{name}-u", lives, queue, self.history)
 
     def start(self) -> None:
         for client in [*self.consumers, self.undertaker, *self.producers]:
@@ -113,9 +113,9 @@ class QueueWorkload:
         self._broker = broker
         self._dice = random.Random(seed)
         self._life = 1
-        port = broker.mqtt_port
-        self._parallel = Team(port, "crash/parallel", lambda: self._life, seed)
-        self._serial = Team(port, "crash/serial", lambda: self._life, seed)
+        address = broker.host, broker.mqtt_port
+        self._parallel = Team(lambda: address, "crash/parallel", lambda: self._life, seed)
+        self._serial = Team(lambda: address, "crash/serial", lambda: self._life, seed)
 
     def run(self, kills: int, report: Callable[[str], None] = lambda line: None) -> Outcome:
         outcome = Outcome()

@@ -8,8 +8,9 @@ with Cluster(tmp_path) as cluster:
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +18,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from queuelake import control_cluster as ops
+from queuelake.control import Readiness
 from queuelake.control_client import call
-from queuelake.control_cluster import Checked, ClusterInfo
+from queuelake.control_cluster import Checked, ClusterInfo, Transferred
 from queuelake.errors import QueuelakeError
 from tests.harness.broker import BrokerError, BrokerProcess
 from tests.harness.nats import NatsServers
@@ -33,9 +35,14 @@ class Cluster:
     """`settings` are those of every node; machine i is node i and NATS server i."""
 
     def __init__(
-        self, directory: Path, settings: dict[str, Any] | None = None, count: int = 3
+        self,
+        directory: Path,
+        settings: dict[str, Any] | None = None,
+        count: int = 3,
+        config: str = "",
     ) -> None:
         self.servers = NatsServers(directory / "nats", count)
+        self._paused: set[int] = set()
         self.nodes = [
             BrokerProcess(
                 directory / f"q{index}",
@@ -46,6 +53,7 @@ class Cluster:
                     "cluster.urls": self.servers.urls(index),
                     **(settings or {}),
                 },
+                config=config,
             )
             for index in range(count)
         ]
@@ -53,8 +61,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         try:
             self.servers.__enter__()
-            with ThreadPoolExecutor(len(self.nodes)) as threads:
-                list(threads.map(BrokerProcess.start, self.nodes))
+            self.start_nodes(range(len(self.nodes)))
             self.wait_for_owner()
         except BaseException:
             self.close()
@@ -70,7 +77,9 @@ class Cluster:
         self.servers.close()
 
     def alive(self) -> list[int]:
-        return [index for index, node in enumerate(self.nodes) if node.alive()]
+        """Which nodes run, and are not paused."""
+        running = [index for index, node in enumerate(self.nodes) if node.alive()]
+        return [index for index in running if index not in self._paused]
 
     # Asking
 
@@ -80,6 +89,9 @@ class Cluster:
 
     def info(self, index: int) -> ClusterInfo:
         return self.ask(index, ops.CLUSTER, ClusterInfo)
+
+    def readiness(self, index: int) -> Readiness:
+        return self.ask(index, "readiness", Readiness)
 
     def owner(self) -> int:
         """Which node serves, as all nodes that run say; -1 while they do not say the same."""
@@ -126,14 +138,36 @@ class Cluster:
 
     # Breaking
 
+    def hand_on(self, owner: int) -> None:
+        """To whom the owner likes."""
+        self.ask(owner, ops.CLUSTER_TRANSFER, Transferred)
+
+    def start_nodes(self, indexes: Iterable[int]) -> None:
+        """All at once, until all are ready."""
+        with ThreadPoolExecutor(len(self.nodes)) as threads:
+            list(threads.map(lambda index: self.nodes[index].start(), indexes))
+
     def kill_node(self, index: int) -> None:
         self.nodes[index].kill()
+        self._paused.discard(index)
+
+    def pause_node(self, index: int) -> None:
+        """It stands still, and its connections stay open."""
+        self._paused.add(index)
+        self.nodes[index].process.send_signal(signal.SIGSTOP)
+
+    def resume_node(self, index: int) -> None:
+        self.nodes[index].process.send_signal(signal.SIGCONT)
+        self._paused.discard(index)
 
     def kill_machine(self, index: int) -> None:
         """The node and its NATS server, at once."""
         self.servers.kill(index)
-        self.nodes[index].kill()
+        self.kill_node(index)
 
-    def start_machine(self, index: int) -> None:
-        self.servers.start(index)
-        self.nodes[index].start()
+    def mend(self) -> None:
+        """Whatever stands still goes on, whatever was killed is started."""
+        for index in list(self._paused):
+            self.resume_node(index)
+        self.servers.mend()
+        self.start_nodes([index for index, node in enumerate(self.nodes) if not node.alive()])

@@ -111,6 +111,15 @@ class NatsServers:
         self._process(index).send_signal(signal.SIGCONT)
         self._stopped.discard(index)
 
+    def mend(self) -> None:
+        """Whatever is stopped goes on, whatever was killed is started, until all are ready."""
+        for index in list(self._stopped):
+            self.cont(index)
+        for index, process in enumerate(self._processes):
+            if process is None:
+                self.start(index)
+        self.wait_until_ready()
+
     def leader(self, stream: str) -> int:
         """Which server leads this stream now; -1 when no running one says that it knows."""
         for index in self.running():

@@ -314,14 +314,20 @@ class Broker:
 
     # The end
 
-    async def stop(self) -> None:
-        """Tell every client, write what is left, end the threads."""
+    async def stop(self, *, is_lost: bool = False) -> None:
+        """Tell every client, write what is left (unless it is lost), end the threads."""
         self.stopping = self.queues.quorum.stopping = True
         for connection in list(self.connections):
             connection.close(reasons.SERVER_SHUTTING_DOWN, "the broker is shutting down")
         self.records.finish()
-        await self._written()
-        await self.alerts.close()
+        try:
+            if not is_lost:
+                await self._written()
+            await self.alerts.close()
+        finally:  # also when the caller has waited long enough: nothing of it may go on
+            self._end()
+
+    def _end(self) -> None:
         if self._turning is not None:
             self._turning.cancel()
         self.runner.close()

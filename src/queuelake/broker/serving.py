@@ -70,6 +70,7 @@ class Serving:
         self._place = place
         self._stack = contextlib.ExitStack()
         self._renewing: asyncio.Future[None] | None = None  # only held, so that it lives
+        self._is_lost = False
         self.broker = Broker(place.settings, store, asyncio.get_running_loop(), committer)
         self._answers = Operations(
             self.broker, place.addresses, place.child_restarts, place.origins, place.audit
@@ -121,15 +122,15 @@ class Serving:
         await self._answers.backups.close()
         timeout_s = self._place.settings.shutdown_timeout_s
         try:
-            await asyncio.wait_for(self.broker.stop(), timeout_s)
+            await asyncio.wait_for(self.broker.stop(is_lost=self._is_lost), timeout_s)
         except TimeoutError:
             log.error("not everything was written within %s s", timeout_s)
         self._stack.close()
 
-    async def abandon(self, why: str) -> None:
-        """Nothing it has can be written any more: drop it, and everybody who is connected."""
+    def fail(self, why: str) -> None:
+        """Nothing it has can be written any more: `stop` need not wait for that."""
+        self._is_lost = True
         self.broker.runner.failure = why
-        await self.stop()
 
 
 def _refuse(_: dict[str, object]) -> object:

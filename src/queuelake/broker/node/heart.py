@@ -26,12 +26,12 @@ class Heart:
         self._member = member
         self._tidying = False
         self.synced = 0  # the position this node has whatever happens to its machine
+        self.not_syncing = asyncio.Lock()  # who replaces the store holds it
 
     async def beat(self) -> None:
         """For ever."""
         beats = 0
         while True:
-            self._member.forget_problem()
             self.tell()
             if beats % SYNC_EVERY_BEATS == 0 and not self._tidying:
                 self._member.spawn(self._tidy())
@@ -57,11 +57,12 @@ class Heart:
 
     def report(self) -> Report:
         member = self._member
+        following = member.following
         applied = member.replica.applied
-        role = OWNER if member.serving is not None else "stuck" if member.problem else "replica"
+        role = OWNER if member.serving is not None else "stuck" if following.problem else "replica"
         return Report(
             member.name,
-            "copying" if member.is_copying else role,
+            "copying" if following.is_copying else role,
             applied.position,
             applied.epoch,
             applied.chain,
@@ -69,14 +70,15 @@ class Heart:
             __version__,
             list(member.place.addresses),
             member.draining,
-            member.problem,
+            following.problem,
         )
 
     async def _sync(self) -> None:
         member = self._member
-        position = member.replica.applied.position
-        await member.in_thread(member.store.sync)
-        self.synced = position
+        async with self.not_syncing:
+            position = member.replica.applied.position
+            await member.in_thread(member.store.sync)
+            self.synced = position
 
     async def _truncate(self) -> None:
         """The owner forgets what every node has, and what nobody should wait for any longer."""

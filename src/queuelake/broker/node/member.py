@@ -11,16 +11,18 @@ has ended before the next one begins.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from queuelake.broker.committer import CommitThread
 from queuelake.broker.connection import Connection
 from queuelake.broker.node import forwarding
+from queuelake.broker.node.following import AGAIN_S, Following
 from queuelake.broker.node.heart import Heart
 from queuelake.broker.node.operations import NodeOperations
 from queuelake.broker.node.roster import Roster
@@ -30,27 +32,22 @@ from queuelake.broker.serving import Place, Serving
 from queuelake.broker.websocket import ClientProtocol
 from queuelake.cluster.committer import ReplicatedCommitter
 from queuelake.cluster.copying import KIND as STORE
-from queuelake.cluster.copying import StoreCopies, fetch_copy, install_copy
+from queuelake.cluster.copying import StoreCopies
 from queuelake.cluster.engine import Log
-from queuelake.cluster.follower import Follower, Stuck
-from queuelake.cluster.founding import Behind
+from queuelake.cluster.follower import Follower
 from queuelake.cluster.nats_engine import NatsEngine
 from queuelake.cluster.ownership import Ownership
 from queuelake.cluster.relay import KIND as CLIENT
 from queuelake.cluster.relay import Relays
-from queuelake.cluster.replica import DivergedError, Position, Replica
+from queuelake.cluster.replica import Position, Replica
 from queuelake.cluster.taking_over import take_over
 from queuelake.cluster.tunnels import Tunnels
-from queuelake.errors import QueuelakeError, StorageError
 from queuelake.storage.lmdb_store import LmdbStore
 
 log = logging.getLogger("queuelake.node")
 
 SHARD: Final = 0
-AGAIN_S: Final = 1.0  # after a failure of the own store
 THREADS: Final = 4
-PARTING_S: Final = 1.0
-PROBLEM_S: Final = 5.0
 NEWS: Final = "log"  # subject: how far the log reaches
 
 T = TypeVar("T")
@@ -73,16 +70,13 @@ class Member:
         self.serving: Serving | None = None
         self.committer: ReplicatedCommitter | None = None
         self.draining = False
-        self.problem = ""
-        self._problem_at = 0.0
         self.failovers = 0
         self.fenced = 0
-        self.copies = 0  # of another node's store
-        self.is_copying = False
         self.heart = Heart(self)
         self.roster = Roster(engine.messenger, time.monotonic, self._owner_changed)
         self.operations = NodeOperations(self)
         self._threads = ThreadPoolExecutor(THREADS, "node")
+        self.following = Following(self)
         with store.view() as view:
             self.replica = Replica(Position.read(view))
         self.follower = self._new_follower()
@@ -99,7 +93,7 @@ class Member:
         self.forwarding = forwarding.Forwarding(self.tunnels, self.owner)
         self.ownership: Ownership | None = None
         self._owner_news = asyncio.Event()  # another one each time
-        self._following: asyncio.Task[None] | None = None
+        self._leaving: Serving | None = None  # the broker which is being stopped
         self._changing = asyncio.Lock()  # between following and owning
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[None]] = set()
@@ -134,22 +128,33 @@ class Member:
             random.Random(),
             fit=self._is_fit,
             take_over=self._take_over,
-            lost=self._lost,
+            lost=self._lost_lease,
         )
-        self._follow()
+        self.following.start()
         self._tasks = [
-            asyncio.create_task(self.ownership.run()),
-            asyncio.create_task(self.heart.beat()),
+            asyncio.create_task(self._for_ever("ownership", self.ownership.run)),
+            asyncio.create_task(self._for_ever("the heart of this node", self.heart.beat)),
         ]
+
+    async def _for_ever(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """What must not end: when it failed, this node says so and gives up what it owns."""
+        while True:
+            try:
+                await work()
+            except Exception as error:
+                log.exception("%s", name)
+                self._lost_log(f"internal error of {name}: {error!r}")
+            await asyncio.sleep(AGAIN_S)
 
     async def stop(self) -> None:
         """Leave: the owner hands on what it has first."""
         self.draining = True
+        if self.serving is None:
+            await self._end_tasks()  # it may be taking over: not any more
         await self.hand_over("")
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._stop_following()
+        await self._end_tasks()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.following.stop()
         await self.follower.close()
         self.relays.close()
         await self.store_copies.close()
@@ -158,23 +163,38 @@ class Member:
         await self.engine.close()
         self._threads.shutdown(wait=True)
 
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     def close_store(self) -> None:
         self.store.close()
 
     def _free_dead_readers(self) -> None:
         self.store.free_dead_readers()
 
+    def store_replaced(self) -> None:
+        """There is another store in the place of ours, which is closed."""
+        self.store = self.open_store()
+        with self.store.view() as view:
+            self.replica = Replica(Position.read(view))
+        self.follower = self._new_follower()
+        self.place.restart_readers()
+
     async def hand_over(self, heir: str) -> None:
         """Stop being the owner in an orderly way, if this node is; the furthest node is next."""
         async with self._changing:
-            serving, self.serving = self.serving, None
+            serving = self._leaving = self._no_longer_serving()
             if serving is None:
                 return
-            self.heart.tell()
-            await serving.stop()
-            assert self.ownership is not None
-            await self.ownership.release(heir or self.best_heir())
-            self._follow()
+            try:
+                await serving.stop()
+                assert self.ownership is not None
+                await self.ownership.release(heir or self.best_heir())
+            finally:
+                self._leaving = None
+                self._follow_again()
 
     def best_heir(self) -> str:
         """The node which has most of the log, of those which can be the owner; empty: none."""
@@ -185,143 +205,109 @@ class Member:
         ]
         return max(others, key=lambda one: one.position).node if others else ""
 
-    # Following
-
-    def _follow(self) -> None:
-        self._following = asyncio.create_task(self._keep_following())
-
-    async def _keep_following(self) -> None:
-        while True:
-            try:
-                await self.follower.run()
-            except (Behind, DivergedError) as error:
-                log.warning("%s", error)
-                await self._copy()
-            except Stuck as error:
-                self._note_problem(str(error))
-                await asyncio.sleep(AGAIN_S)
-            except StorageError as error:  # a store which is not of this cluster, a lost log
-                self._note_problem(str(error))
-                await asyncio.sleep(AGAIN_S)
-
-    async def _copy(self) -> None:
-        """Replace the store by a copy of another node's."""
-        owner = self.owner()
-        if not owner or owner == self.name:
-            self._note_problem("a copy of the store is needed, and there is no owner to ask")
-            await asyncio.sleep(AGAIN_S)
-            return
-        try:
-            self.is_copying = True
-            await fetch_copy(self.tunnels, owner, self.place.data_dir)
-            await self._replace_store()
-        except (QueuelakeError, OSError) as error:
-            self._note_problem(f"the store of {owner} could not be copied: {error}")
-            await asyncio.sleep(AGAIN_S)
-            return
-        finally:
-            self.is_copying = False
-        self.copies += 1
-        log.info("the store is a copy of that of %s now", owner)
-        self.problem = ""
-
-    async def _replace_store(self) -> None:
-        """By what was copied; whatever becomes of that, there is a store afterwards."""
-        await self.follower.close()
-        self.store.close()
-        try:
-            install_copy(self.place.data_dir)
-        finally:
-            self.store = self.open_store()
-            with self.store.view() as view:
-                self.replica = Replica(Position.read(view))
-            self.follower = self._new_follower()
-            self.place.restart_readers()
-
-    async def _stop_following(self) -> None:
-        following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-
-    def _note_problem(self, problem: str) -> None:
-        if problem != self.problem:
-            log.error("%s", problem)
-        self.problem = problem
-        self._problem_at = time.monotonic()
-
-    def forget_problem(self) -> None:
-        """Called now and then: one which has not come back for a while is over."""
-        if self.problem and time.monotonic() - self._problem_at > PROBLEM_S:
-            log.info("no longer: %s", self.problem)
-            self.problem = ""
-
     def _news(self, data: bytes) -> None:
         self.follower.notify(int.from_bytes(data, "big"))
 
     # Owning
 
     def _is_fit(self) -> bool:
-        is_well = not self.problem and not self.is_copying
-        return is_well and not self.draining and self.engine.connected
+        is_well = not self.following.problem and not self.following.is_copying
+        return not self.draining and is_well and self.engine.connected
 
     async def _take_over(self, epoch: int) -> bool:
         async with self._changing:
             try:
-                await self._stop_following()
-                is_ours = await take_over(self.log, self.follower, self.replica, epoch)
-            except BaseException:  # the lease was lost meanwhile, or the log did not answer
-                self._follow()
-                raise
-            if not is_ours:
-                self._follow()
-                return False
-            loop = asyncio.get_running_loop()
-            self.committer = ReplicatedCommitter(
-                self.log,
-                self.replica,
-                CommitThread(self.store, loop),
-                epoch,
-                loop,
-                self._lost,
-                self._tell_news,
-                refusal=self.store.refusal,
-                checks=self.follower.checks,
-            )
-            serving = Serving(self.place, self.store, self.committer)
-            try:
-                await serving.start()
-            except BaseException as error:  # others may do better with the same store
-                await serving.abandon(f"the broker did not start: {error}")
-                self._follow()
-                raise
-            self.serving = serving
-            self.failovers += 1
-            self.heart.tell()
-            log.info("owner since epoch %d, at position %d", epoch, self.replica.accepted.position)
-            return True
+                await self.following.stop()
+                if await take_over(self.log, self.follower, self.replica, epoch):
+                    await self._serve(epoch)
+            finally:  # also when the lease was lost meanwhile, or the log did not answer
+                if self.serving is None:
+                    await self.following.stop()
+                    self.following.start()
+            return self.serving is not None
 
-    def _lost(self, reason: str) -> None:
+    async def _serve(self, epoch: int) -> None:
+        loop = asyncio.get_running_loop()
+        committer = ReplicatedCommitter(
+            self.log,
+            self.replica,
+            CommitThread(self.store, loop),
+            epoch,
+            loop,
+            self._lost_log,
+            self._tell_news,
+            refusal=self.store.refusal,
+            checks=self.follower.checks,
+        )
+        try:
+            serving = Serving(self.place, self.store, committer)
+        except BaseException:
+            committer.close()
+            raise
+        try:
+            await serving.start()
+        except BaseException as error:
+            serving.fail(f"not started: {error!r}")
+            await serving.stop()
+            raise
+        self.committer, self.serving = committer, serving
+        self.failovers += 1
+        self.heart.tell()
+        log.info("owner since epoch %d, at position %d", epoch, self.replica.accepted.position)
+
+    def _no_longer_serving(self) -> Serving | None:
+        """Everybody hears of it at once; what is left of the broker is for the caller to end."""
+        serving, self.serving, self.committer = self.serving, None, None
+        if serving is not None:
+            self.heart.tell()
+        return serving
+
+    def _lost_lease(self, reason: str) -> None:
+        self._lose(reason, is_ours_to_release=False)
+
+    def _lost_log(self, reason: str) -> None:
+        """What could not be appended, or stored, must be settled before this node owns again."""
+        if self.committer is not None and not self.committer.is_fenced:
+            self.following.note_problem(reason)
+        self._lose(reason, is_ours_to_release=True)
+
+    def _lose(self, reason: str, is_ours_to_release: bool) -> None:
         """What was not committed is not ours to commit any more."""
-        serving, self.serving = self.serving, None
+        if self._leaving is not None:
+            self._leaving.fail(reason)
+        serving = self._no_longer_serving()
         if serving is not None:
             self.fenced += 1
-            self.heart.tell()
             log.warning("not the owner any more: %s", reason)
-            self.spawn(self._abandon(serving, reason))
+            serving.fail(reason)
+            self.spawn(self._abandon(serving, is_ours_to_release))
 
-    async def _abandon(self, serving: Serving, reason: str) -> None:
+    async def _abandon(self, serving: Serving, is_ours_to_release: bool) -> None:
         async with self._changing:
-            await serving.abandon(reason)
-            assert self.ownership is not None
-            await self.ownership.release()
-            self._follow()
+            try:
+                ends = [serving.stop()]
+                if is_ours_to_release and self.ownership is not None:
+                    ends.append(self.ownership.release(self.best_heir()))
+                await asyncio.gather(*ends)
+            finally:
+                self._follow_again()
+
+    def _follow_again(self) -> None:
+        self.following.start()
+        # A broker is full of cycles, and the one this process began with is frozen.
+        gc.unfreeze()
+        asyncio.get_running_loop().call_soon(gc.collect)
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Something which takes its time, and ends before the node does."""
         task = asyncio.create_task(work)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("in the background", exc_info=task.exception())
 
     def _tell_news(self, position: int) -> None:
         self.engine.messenger.send(NEWS, position.to_bytes(8, "big"))
@@ -337,11 +323,11 @@ class Member:
         self._owner_news.set()
         self._owner_news = asyncio.Event()
         self.relays.owner_changed()
-        if former and owner and former != self.name:  # it has said its last words, or is gone
-            asyncio.get_running_loop().call_later(PARTING_S, self._part_from, former)
-
-    def _part_from(self, former: str) -> None:
-        if self.owner() != former:
+        if not (former and owner):
+            return  # who steps down says so, and ends its connections itself
+        if former == self.name:
+            self._lost_lease(f"node {owner} is the owner")
+        else:
             self.tunnels.lose(former, f"node {former} is not the owner any more")
 
     async def owner_after(self, former: str) -> None:

@@ -105,8 +105,8 @@ class NodeOperations:
                 problems.append("cluster: there is no owner at the moment")
             elif not member.roster.is_alive(owner):
                 problems.append(f"cluster: the owner {owner} is not heard")
-        if member.problem:
-            problems.append(f"cluster: {member.problem}")
+        if member.following.problem:
+            problems.append(f"cluster: {member.following.problem}")
         return Readiness(not problems, problems)
 
     async def status(self, args: dict[str, object]) -> Status:
@@ -179,7 +179,7 @@ class NodeOperations:
             lease_age_s=member.lease_age_s(),
             failovers=member.failovers,
             fenced=member.fenced,
-            copies=member.copies,
+            copies=member.following.copies,
         )
 
     async def cluster(self, _: dict[str, object]) -> ClusterInfo:
