@@ -60,7 +60,7 @@ class QueueClient:
         self.violations: list[str] = []
         self.ready = threading.Event()
         self.life = 0
-        self._address = address
+        self._where = address
         self._lives = lives
         self._last_packet_id = 0
         self._stopping = threading.Event()
@@ -89,7 +89,7 @@ class QueueClient:
         while not self._stopping.is_set():
             try:
                 life = self._lives()
-                with socket.create_connection(self._address(), CONNECT_TIMEOUT_S) as sock:
+                with socket.create_connection(self._where(), CONNECT_TIMEOUT_S) as sock:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self._serve(sock, life)
             except (OSError, ConnectionLostError):
