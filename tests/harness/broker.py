@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from tests.harness.machines import Machine
 from tests.harness.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +88,10 @@ class BrokerProcess(Broker):
         *,
         config: str = "",
         environment: dict[str, str] | None = None,
+        machine: Machine | None = None,
     ) -> None:
+        self.machine = machine or Machine()
+        self.host = self.machine.host
         self.directory = directory
         self.data_dir = directory / "data"
         self.settings = DEFAULTS | (settings or {})
@@ -107,7 +111,7 @@ class BrokerProcess(Broker):
         return self.process.pid
 
     def command(self) -> list[str]:
-        line = [sys.executable, "-m", "queuelake.cli.main", "serve"]
+        line = [*self.machine.prefix, sys.executable, "-m", "queuelake.cli.main", "serve"]
         if self.config:
             path = self.directory / "queuelake.toml"
             path.write_text(self.config)

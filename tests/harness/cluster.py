@@ -23,6 +23,7 @@ from queuelake.control_client import call
 from queuelake.control_cluster import Checked, ClusterInfo, Transferred
 from queuelake.errors import QueuelakeError
 from tests.harness.broker import BrokerError, BrokerProcess
+from tests.harness.machines import Machines
 from tests.harness.nats import NatsServers
 
 CALL_TIMEOUT_S = 30.0
@@ -40,8 +41,10 @@ class Cluster:
         settings: dict[str, Any] | None = None,
         count: int = 3,
         config: str = "",
+        machines: Machines | None = None,
     ) -> None:
-        self.servers = NatsServers(directory / "nats", count)
+        self._machines = machines
+        self.servers = NatsServers(directory / "nats", count, machines=machines)
         self._paused: set[int] = set()
         self.nodes = [
             BrokerProcess(
@@ -51,9 +54,13 @@ class Cluster:
                     "cluster.enabled": True,
                     "cluster.node": f"q{index}",
                     "cluster.urls": self.servers.urls(index),
+                    "listeners.mqtt.bind": "127.0.0.1"
+                    if machines is None
+                    else machines[index].host,
                     **(settings or {}),
                 },
                 config=config,
+                machine=None if machines is None else machines[index],
             )
             for index in range(count)
         ]
@@ -93,10 +100,10 @@ class Cluster:
     def readiness(self, index: int) -> Readiness:
         return self.ask(index, "readiness", Readiness)
 
-    def owner(self) -> int:
-        """Which node serves, as all nodes that run say; -1 while they do not say the same."""
+    def owner(self, asked: Iterable[int] | None = None) -> int:
+        """Which node serves, as all these say, or all that run; -1 while they do not agree."""
         said = set()
-        for index in self.alive():
+        for index in self.alive() if asked is None else asked:
             try:
                 said.add(self.info(index).shards[0].owner)
             except QueuelakeError:
@@ -169,5 +176,7 @@ class Cluster:
         """Whatever stands still goes on, whatever was killed is started."""
         for index in list(self._paused):
             self.resume_node(index)
+        if self._machines is not None:
+            self._machines.mend()
         self.servers.mend()
         self.start_nodes([index for index, node in enumerate(self.nodes) if not node.alive()])

@@ -18,8 +18,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.harness.machines import Machine
 
 PROGRAM_VARIABLE = "QUEUELAKE_TEST_NATS_SERVER"
 START_TIMEOUT_S = 60.0
@@ -34,7 +37,12 @@ class NatsServers:
     """Servers which sync before they confirm; `settings` is text for each one's configuration."""
 
     def __init__(
-        self, directory: Path, count: int = 3, settings: str = "", scheme: str = "nats"
+        self,
+        directory: Path,
+        count: int = 3,
+        settings: str = "",
+        scheme: str = "nats",
+        machines: Sequence[Machine] | None = None,
     ) -> None:
         installed = f"{Path(sys.executable).parent}:{os.defpath}"
         program = os.environ.get(PROGRAM_VARIABLE) or shutil.which("nats-server", path=installed)
@@ -45,6 +53,7 @@ class NatsServers:
         self._directory = directory
         self._settings = settings
         self._scheme = scheme
+        self._machines = machines or [Machine()] * count
         ports = _free_ports(3 * count)
         self.ports = ports[:count]
         self._http_ports = ports[count : 2 * count]
@@ -67,8 +76,11 @@ class NatsServers:
 
     def urls(self, first: int = 0) -> list[str]:
         """Every server, beginning with this one."""
-        order = self.ports[first:] + self.ports[:first]
-        return [f"{self._scheme}://127.0.0.1:{port}" for port in order]
+        all_urls = [
+            f"{self._scheme}://{machine.host}:{port}"
+            for machine, port in zip(self._machines, self.ports, strict=True)
+        ]
+        return all_urls[first:] + all_urls[:first]
 
     def start(self, index: int) -> None:
         """Start a server, for the first time or with what it had on disk."""
@@ -76,7 +88,9 @@ class NatsServers:
         config.write_text(self._config(index))
         with (self._directory / f"n{index}.log").open("ab") as log:
             self._processes[index] = subprocess.Popen(
-                [self._program, "-c", str(config)], stdout=log, stderr=log
+                [*self._machines[index].prefix, self._program, "-c", str(config)],
+                stdout=log,
+                stderr=log,
             )
 
     def wait_until_ready(self) -> None:
@@ -149,16 +163,18 @@ class NatsServers:
         return process
 
     def _config(self, index: int) -> str:
+        host = self._machines[index].host
         lines = [
             f"server_name: n{index}",
-            f'listen: "127.0.0.1:{self.ports[index]}"',
-            f'http: "127.0.0.1:{self._http_ports[index]}"',
+            f'listen: "{host}:{self.ports[index]}"',
+            f'http: "{host}:{self._http_ports[index]}"',
             f'jetstream {{ store_dir: "{self._directory}/n{index}", sync_interval: always }}',
             self._settings,
         ]
         if len(self.ports) > 1:
-            routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self._route_ports)
-            listen = f'listen: "127.0.0.1:{self._route_ports[index]}"'
+            ends = zip(self._machines, self._route_ports, strict=True)
+            routes = ", ".join(f'"nats://{machine.host}:{port}"' for machine, port in ends)
+            listen = f'listen: "{host}:{self._route_ports[index]}"'
             lines.append(f"cluster {{ name: test, {listen}, routes: [{routes}] }}")
         return "\n".join(lines) + "\n"
 
@@ -171,7 +187,7 @@ class NatsServers:
         return False
 
     def _get(self, index: int, path: str) -> dict[str, Any]:
-        url = f"http://127.0.0.1:{self._http_ports[index]}{path}"
+        url = f"http://{self._machines[index].host}:{self._http_ports[index]}{path}"
         try:
             with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
                 found: dict[str, Any] = json.load(answer)

@@ -1,0 +1,151 @@
+"""A cluster under load and faults: `python -m tests.soak.cluster --minutes 10`.
+
+Every few seconds something happens to a node or a NATS server, chosen by dice, and is mended a
+while later; consumers are as unreliable. At the end everything confirmed is accounted for, and the
+stores of all nodes are equal. Prints one line for each fault, then how long nothing was confirmed,
+by kind of fault. `--each N` measures instead: every kind of fault N times, one at a time, with time
+to recover between them. The directory is kept when a promise was broken, and its path printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cluster.faults import CONFIG, Load, broken
+from tests.harness.cluster import Cluster
+
+STREAM = "QL_queuelake_0"
+SHOWN_MAX = 40
+BETWEEN_S = (0.5, 6.0)
+QUIET_S = 3.0
+
+
+class Faults:
+    """What can happen; each leaves it to `Cluster.mend` to undo it."""
+
+    def __init__(self, cluster: Cluster, dice: random.Random) -> None:
+        self._cluster = cluster
+        self._dice = dice
+
+    def all(self) -> dict[str, Callable[[], None]]:
+        return {
+            "owner killed": lambda: self._cluster.kill_node(self._owner()),
+            "follower killed": lambda: self._cluster.kill_node(self._follower()),
+            "owner stands still": lambda: self._cluster.pause_node(self._owner()),
+            "follower stands still": lambda: self._cluster.pause_node(self._follower()),
+            "machine of the owner lost": lambda: self._cluster.kill_machine(self._owner()),
+            "leading server killed": lambda: self._cluster.servers.kill(self._leader()),
+            "leading server stands still": lambda: self._cluster.servers.stop(self._leader()),
+            "owner handed on": self._hand_on,
+            "majority of servers killed": self._lose_majority,
+            "everything killed": self._lose_everything,
+        }
+
+    def _owner(self) -> int:
+        return self._cluster.wait_for_owner()
+
+    def _follower(self) -> int:
+        return (self._owner() + self._dice.randint(1, 2)) % 3
+
+    def _leader(self) -> int:
+        leader = self._cluster.servers.leader(STREAM)
+        return leader if leader >= 0 else self._dice.choice(self._cluster.servers.running())
+
+    def _hand_on(self) -> None:
+        self._cluster.hand_on(self._owner())
+
+    def _lose_majority(self) -> None:
+        for index in self._dice.sample(range(3), 2):
+            self._cluster.servers.kill(index)
+        time.sleep(QUIET_S)
+        self._cluster.mend()
+
+    def _lose_everything(self) -> None:
+        for index in range(3):
+            self._cluster.kill_machine(index)
+        self._cluster.mend()
+
+
+class Soak:
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self._cluster = cluster
+        self._dice = random.Random(seed)
+        self._faults = Faults(cluster, self._dice).all()
+        self.outages_s: dict[str, list[float]] = defaultdict(list)
+
+    def run(self, minutes: float) -> list[str]:
+        """Faults by dice, for so long."""
+        load = Load(self._cluster, "soak", calm=False).start()
+        until = time.monotonic() + minutes * 60
+        while time.monotonic() < until:
+            name = self._dice.choice(list(self._faults))
+            self._break(name, load)
+            # Some are mended at once, some when the cluster has lived with them for a while.
+            time.sleep(self._dice.uniform(*BETWEEN_S))
+            self._cluster.mend()
+            time.sleep(self._dice.uniform(*BETWEEN_S))
+        return self._end(load)
+
+    def run_each(self, times: int) -> list[str]:
+        """Each fault so many times, each time out of a healthy cluster."""
+        load = Load(self._cluster, "each").start()
+        for name in list(self._faults) * times:
+            self._break(name, load)
+            self._cluster.mend()
+            self._cluster.wait_until_equal()
+            time.sleep(QUIET_S)
+        return self._end(load)
+
+    def _break(self, name: str, load: Load) -> None:
+        outage_s = broken(load, self._faults[name])
+        self.outages_s[name].append(outage_s)
+        count = len(load.history.accepted)
+        print(f"{name}: {outage_s:.1f} s without service; {count} accepted", flush=True)
+
+    def _end(self, load: Load) -> list[str]:
+        self._cluster.mend()
+        found = load.finish()
+        self._cluster.wait_until_equal()
+        history = load.history
+        print(
+            f"{len(history.accepted)} messages accepted, {len(history.deliveries)} deliveries, "
+            f"{len(history.dead)} dead; {len(found)} violations"
+        )
+        return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.cluster", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10, help="how long (default 10)")
+    parser.add_argument("--each", type=int, default=0, help="measure each fault so many times")
+    parser.add_argument("--seed", type=int, default=1, help="dice for faults and moments")
+    parser.add_argument("--lease", default="5s", help="of the owner (default 5s)")
+    chosen = parser.parse_args(arguments)
+    directory = Path(tempfile.mkdtemp(prefix="queuelake-cluster-"))
+    with Cluster(directory, {"cluster.lease": chosen.lease}, config=CONFIG) as cluster:
+        soak = Soak(cluster, chosen.seed)
+        try:
+            found = soak.run_each(chosen.each) if chosen.each else soak.run(chosen.minutes)
+        except AssertionError as error:
+            found = [str(error)]
+    for violation in found[:SHOWN_MAX]:
+        print(f"violation: {violation}")
+    for name, outages_s in sorted(soak.outages_s.items()):
+        print(f"{name}: " + ", ".join(f"{outage_s:.1f}" for outage_s in sorted(outages_s)) + " s")
+    if found:
+        print(f"kept: {directory}")
+        return 1
+    shutil.rmtree(directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
