@@ -46,6 +46,7 @@ CHECK_TIMEOUT_S: Final = 50.0
 STATUS_TIMEOUT_S: Final = 2.0
 TRANSFER_TIMEOUT_S: Final = 30.0
 NO_HEIR: Final = "no other node can be the owner now: none is alive, in order and not draining"
+GONE: Final = "gone"  # subject: a node which was removed
 HASHES: Final = "hashes"  # subject: check id, node, position, digest
 
 
@@ -65,7 +66,9 @@ class NodeOperations:
         self._news = asyncio.Event()  # somebody told its hash
 
     async def start(self) -> None:
-        await self._member.engine.messenger.receive(HASHES, self._hash_heard)
+        messenger = self._member.engine.messenger
+        await messenger.receive(HASHES, self._hash_heard)
+        await messenger.receive(GONE, self._gone_heard)
 
     def own(self) -> dict[str, Operation]:
         """Answered by every node for itself."""
@@ -247,14 +250,20 @@ class NodeOperations:
         return Drained(member.name, wanted)
 
     def remove(self, args: dict[str, object]) -> bool:
-        """Forget a node which will not come back."""
+        """Forget a node which will not come back, at all nodes: the log is not kept for it."""
         node = str(args.get("node", ""))
         member = self._member
         if member.roster.is_alive(node):
             raise ConflictError(f"node {node!r} was heard within {ALIVE_S:g} s; stop it first")
         if not member.roster.forget(node):
             raise NotFoundError(f"there is no node {node!r}")
+        member.engine.messenger.send(GONE, node.encode())
         return True
+
+    def _gone_heard(self, data: bytes) -> None:
+        node = data.decode()
+        if not self._member.roster.is_alive(node):  # it came back meanwhile
+            self._member.roster.forget(node)
 
     async def check(self, _: dict[str, object]) -> Checked:
         """Compare the stores of all nodes at one position of the log."""
