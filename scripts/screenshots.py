@@ -17,6 +17,7 @@ from tests.console.browser import Console, launched
 from tests.console.fleet import Fleet
 from tests.console.shop import Shop
 from tests.harness.broker import BrokerProcess
+from tests.harness.cluster import Cluster
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -28,6 +29,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "-phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
     "-dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
 }
+CLUSTER = "cluster"  # needs one
 WIDE_AND_DARK = ("overview", "queue")
 PATIENCE_MS = {"overview": 45_000, "queue": 20_000}  # charts have something to tell then
 PAGES = {
@@ -59,6 +61,14 @@ PAGES = {
 
 def main(wanted: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
+    alone = [name for name in wanted or PAGES if name != CLUSTER]
+    if alone:
+        main_alone(alone)
+    if len(alone) < len(wanted or [*PAGES, CLUSTER]):
+        take_cluster()
+
+
+def main_alone(wanted: list[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         broker = BrokerProcess(Path(directory) / "broker", {"mqtt.receive_max": 256})
         broker.start()
@@ -66,7 +76,7 @@ def main(wanted: list[str]) -> None:
         try:
             fill(fleet, Rest(broker))
             shop.open()
-            take(broker, fleet, wanted or list(PAGES))
+            take(broker, fleet, wanted)
         finally:
             shop.close()
             fleet.close()
@@ -101,6 +111,25 @@ def take(broker: BrokerProcess, fleet: Fleet, wanted: list[str]) -> None:
                 path = FOLDER / f"{name}{suffix}.png"
                 page.screenshot(path=path)
                 print(path)
+        console.close()
+
+
+def take_cluster() -> None:
+    """Three nodes, seen from one which is not the owner."""
+    settings = {"http.enabled": True}
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Cluster(Path(directory), settings) as cluster,
+        launched() as browser,
+    ):
+        console = Console(browser, cluster.nodes[(cluster.owner() + 1) % 3])
+        for suffix in ("", "-phone"):
+            page = console("admin", "/cluster", **SHAPES[suffix])
+            page.get_by_role("row").nth(3).wait_for()
+            page.wait_for_timeout(SETTLED_MS)
+            path = FOLDER / f"{CLUSTER}{suffix}.png"
+            page.screenshot(path=path)
+            print(path)
         console.close()
 
 

@@ -53,7 +53,7 @@ class Shown:
                 Column("node", "Node"),
                 Column("role", "Role"),
                 Column("lag", "Behind", number=True, exact="position"),
-                Column("heard", "Heard"),
+                Column("heard", "Heard", minor=True),
                 Column("addresses", "Addresses", minor=True),
                 Column("version", "Version", minor=True),
                 Column("problem", "Problem"),
