@@ -25,6 +25,7 @@ INTERVAL_S = 0.02  # of one producer
 BACKLOG_MAX = 2_000
 RECENT = 100
 READY_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 2.0
 FINISH_TIMEOUT_S = 60.0
 # Longer than a message may take to come back: delivery timeout, then backoff.
 DRAIN_QUIET_S = 15.0
@@ -145,11 +146,25 @@ class Load:
 class PacedProducer(Producer):
     """A few messages at a time, so that a gap between two confirmations is the cluster's."""
 
+    connack_timeout_s = ANSWER_TIMEOUT_S
+
     def __init__(self, address: Address, client_id: str, queue: str, load: Load) -> None:
         super().__init__(address, client_id, lambda: 0, queue, load.history, self._is_time)
         self._load = load
         self._next_at = 0.0
         self._sent_at: dict[int, float] = {}  # by packet id
+        self._answered_at = 0.0
+
+    def _opening(self) -> bytes:
+        self._answered_at = time.monotonic()
+        return super()._opening()
+
+    def _next(self) -> bytes:
+        if not self._unconfirmed:
+            self._answered_at = time.monotonic()
+        if time.monotonic() > self._answered_at + ANSWER_TIMEOUT_S:
+            raise ConnectionLostError  # its node may stand still: there are others
+        return super()._next()
 
     def _is_time(self) -> bool:
         now = time.monotonic()
@@ -165,7 +180,8 @@ class PacedProducer(Producer):
     def _on_packet(self, packet: Packet) -> bytes:
         answer = super()._on_packet(packet)
         if packet.type == PUBACK:
-            confirmed = Confirmed(self._sent_at.pop(packet.packet_id), time.monotonic())
+            self._answered_at = time.monotonic()
+            confirmed = Confirmed(self._sent_at.pop(packet.packet_id), self._answered_at)
             self._load.confirmed.append(confirmed)
         return answer
 
