@@ -30,12 +30,13 @@ SYSTEM_PATH = ":/usr/sbin:/usr/local/sbin"
 
 @dataclass(frozen=True)
 class Running:
-    """A broker under load: all processes below `pid` are its own."""
+    """A broker under load: all processes below `pid`, and below those beside it, are its own."""
 
     port: int
     pid: int
     http_port: int = 0  # of queuelake
     api_key: str = ""
+    pids_beside: tuple[int, ...] = ()  # of the other nodes of a cluster, and what they need
 
 
 Starter = Callable[[Path], contextlib.AbstractContextManager[Running]]
@@ -49,16 +50,17 @@ def in_own_folder(starter: Starter) -> Iterator[Running]:
 
 def find_peers() -> dict[str, Starter | None]:
     """Who could be started here."""
-    here = Path(sys.executable).parent
-    found = {
-        "mosquitto": shutil.which("mosquitto", path=os.environ["PATH"] + SYSTEM_PATH),
-        "nats": shutil.which("nats-server", path=f"{here}:{os.environ['PATH']}"),
-    }
+    mosquitto_program = shutil.which("mosquitto", path=os.environ["PATH"] + SYSTEM_PATH)
+    nats_server = nats_program()
     return {
-        "mosquitto": mosquitto(found["mosquitto"]) if found["mosquitto"] else None,
+        "mosquitto": mosquitto(mosquitto_program) if mosquitto_program else None,
         "rabbitmq": rabbitmq if RABBITMQ.exists() else None,
-        "nats": nats(found["nats"]) if found["nats"] else None,
+        "nats": nats(nats_server) if nats_server else None,
     }
+
+
+def nats_program() -> str | None:
+    return shutil.which("nats-server", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
 
 def queuelake(config: str = "") -> Starter:
@@ -143,33 +145,53 @@ def nats(program: str) -> Starter:
 @contextlib.contextmanager
 def rabbitmq(folder: Path) -> Iterator[Running]:
     """RabbitMQ with no plug-in, one node, everything it writes below `folder`."""
-    port, name_port = free_port(), free_port()
+    with erlang_names(folder) as names, rabbitmq_node(folder, names) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def rabbitmq_node(folder: Path, names: dict[str, str], config: str = "") -> Iterator[Running]:
+    """A node which finds others by these names."""
+    port = free_port()
     (folder / "plugins").write_text("[].\n")
-    (folder / "rabbitmq.conf").touch()
+    (folder / "rabbitmq.conf").write_text(config)
     own = {
-        "HOME": str(folder),
-        "ERL_EPMD_ADDRESS": "127.0.0.1",
-        "ERL_EPMD_PORT": str(name_port),
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
         "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
         "RABBITMQ_DIST_PORT": str(free_port()),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
         "RABBITMQ_LOG_BASE": str(folder / "logs"),
         "RABBITMQ_MNESIA_BASE": str(folder / "data"),
-        "RABBITMQ_NODENAME": f"bench{port}@localhost",
+        "RABBITMQ_NODENAME": rabbitmq_name(port),
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
         "RABBITMQ_NODE_PORT": str(port),
         "RABBITMQ_PID_FILE": str(folder / "pid"),
     }
-    environment = os.environ | own
+    environment = os.environ | names | own
+    with served([str(RABBITMQ)], folder, port, RABBITMQ_START_S_MAX, environment) as running:
+        yield running
+
+
+def rabbitmq_name(port: int) -> str:
+    return f"bench{port}@localhost"
+
+
+@contextlib.contextmanager
+def erlang_names(home: Path) -> Iterator[dict[str, str]]:
+    """The environment of Erlang nodes which know each other: a name server, and a secret in `home`.
+
+    Erlang starts the name server as a daemon, which would stay.
+    """
+    names = {
+        "HOME": str(home),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_PORT": str(free_port()),
+    }
     try:
-        command = [str(RABBITMQ)]
-        with served(command, folder, port, RABBITMQ_START_S_MAX, environment) as running:
-            yield running
+        yield names
     finally:
-        # Erlang starts its name server as a daemon, which would stay.
-        end_names = ["epmd", "-kill"]
-        subprocess.run(end_names, env=environment, capture_output=True, check=False)
+        end = ["epmd", "-kill"]
+        subprocess.run(end, env=os.environ | names, capture_output=True, check=False)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,9 @@ def run_generator(
 ) -> tuple[dict[str, Any], str]:
     """The report of a generator, and what is wrong with it: nothing, when the figures count."""
     command = [str(GENERATORS / program), "--port", str(running.port)]
-    command += ["--broker-pid", str(running.pid), *load]
+    for pid in (running.pid, *running.pids_beside):
+        command += ["--broker-pid", str(pid)]
+    command += load
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=load_s_max, check=False

@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CONNECTIONS_MAX = 64, HEADER = 20, OUT_MAX = 1 << 20, IN_MAX = 1 << 20, LATENCIES_MAX = 1 << 20 };
+enum { CONNECTIONS_MAX = 64, HEADER = 20, OUT_MAX = 1 << 20, IN_MAX = 1 << 20, LATENCIES_MAX = 1 << 20, PIDS_MAX = 16 };
 enum { FRAME_METHOD = 1, FRAME_HEADER = 2, FRAME_BODY = 3, FRAME_END = 0xCE };
 #define METHOD(class, method) ((uint32_t)(class) << 16 | (method))
 enum {
@@ -51,8 +51,10 @@ typedef struct {
   uint64_t tag;                    /* consumer: of the delivery whose body comes next */
 } Connection;
 
-static int port = 5672, publishers = 1, consumers = 1, size = 256, window = 100, prefetch = 0, broker_pid = 0;
-static double duration_s = 0;
+static int port = 5672, publishers = 1, consumers = 1, size = 256, window = 100, prefetch = 0, declare_port = 0;
+static int broker_pids[PIDS_MAX], broker_pid_count = 0;
+static double duration_s = 0, rate = 0;
+static uint64_t run_start_ns;
 static uint64_t count = 100000, lag_max = 0;
 static const char *label = "";
 static char queue[64];
@@ -156,8 +158,8 @@ static void expect(Connection *c, uint32_t method) {
 
 /* --- Opening ---------------------------------------------------------------------------------- */
 
-static void open_connection(Connection *c) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+static void open_connection(Connection *c, int to_port) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(to_port)};
   int one = 1;
   size_t at;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -206,7 +208,7 @@ static void declare_queue(Connection *c) {
 
 static void open_publisher(Connection *c) {
   size_t at;
-  open_connection(c);
+  open_connection(c, port);
   at = begin_method(c, 1, SELECT);
   put8(c, 0);
   end(c, at);
@@ -215,7 +217,7 @@ static void open_publisher(Connection *c) {
 
 static void open_consumer(Connection *c) {
   size_t at;
-  open_connection(c);
+  open_connection(c, port);
   if (prefetch) {
     at = begin_method(c, 1, QOS);
     put32(c, 0);
@@ -235,9 +237,7 @@ static void open_consumer(Connection *c) {
 }
 
 static void delete_queue(Connection *c) {
-  size_t at;
-  fcntl(c->fd, F_SETFL, 0);
-  at = begin_method(c, 1, DELETE);
+  size_t at = begin_method(c, 1, DELETE);
   put16(c, 0);
   put_short(c, queue);
   put8(c, 0);
@@ -250,6 +250,7 @@ static void delete_queue(Connection *c) {
 static void publish_some(Connection *c) {
   while (c->sent < c->quota && c->sent - c->confirmed < (uint64_t)window && c->out_len < OUT_MAX / 2) {
     if (lag_max && published > unique_count + lag_max) break;
+    if (rate > 0 && published >= (now_ns() - run_start_ns) / 1e9 * rate) break;
     uint64_t sent_ns = now_ns();
     size_t at = begin_method(c, 1, PUBLISH);
     put16(c, 0);
@@ -345,7 +346,7 @@ static void run(uint64_t start_ns) {
       if (all[i].out_len) flush(&all[i]);
       polled[i] = (struct pollfd){.fd = all[i].fd, .events = POLLIN | (all[i].out_len ? POLLOUT : 0)};
     }
-    poll(polled, n, 20);
+    poll(polled, n, rate > 0 ? 1 : 20);
     for (int i = 0; i < n; i++)
       if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) {
         receive(&all[i]);
@@ -379,12 +380,12 @@ static double tree_cpu_s(void) {
   double total_s = 0;
   struct dirent *entry;
   DIR *directory = opendir("/proc");
-  if (!broker_pid || !directory) return 0;
+  if (!broker_pid_count || !directory) return 0;
   while ((entry = readdir(directory)) && n < 4096)
     if (isdigit(entry->d_name[0]) && stat_of(atoi(entry->d_name), &parents[n], &cpus_s[n]))
       pids[n++] = atoi(entry->d_name);
   closedir(directory);
-  inside[members++] = broker_pid;
+  for (int i = 0; i < broker_pid_count; i++) inside[members++] = broker_pids[i];
   for (int m = 0; m < members; m++)
     for (int i = 0; i < n; i++) {
       if (pids[i] == inside[m]) total_s += cpus_s[i];
@@ -420,28 +421,33 @@ static void report(double cpu_s, double elapsed_s) {
 static void usage(void) {
   fputs("amqpload --port N --broker-pid PID -P publishers -S consumers --count N | --duration S\n"
         "         --size B --window W (unconfirmed per publisher) --prefetch N (0: no limit) --label TEXT\n"
-        "         --max-lag N: publishers pause while published - delivered > N\n", stderr);
+        "         --max-lag N: publishers pause while published - delivered > N\n"
+        "         --rate N: messages a second of all publishers (default: as fast as they may)\n"
+        "         --declare-port N: where the queue is declared, whose node then leads it (default: --port)\n"
+        "         --broker-pid may be repeated\n", stderr);
   exit(1);
 }
 
 static void read_options(int argc, char **argv) {
-  enum { PORT = 256, PID, COUNT, DURATION, SIZE, WINDOW, PREFETCH, LABEL, MAX_LAG };
+  enum { PORT = 256, PID, COUNT, DURATION, SIZE, WINDOW, PREFETCH, LABEL, MAX_LAG, RATE, DECLARE_PORT };
   static const struct option names[] = {
     {"port", 1, 0, PORT}, {"broker-pid", 1, 0, PID}, {"count", 1, 0, COUNT}, {"duration", 1, 0, DURATION},
     {"size", 1, 0, SIZE}, {"window", 1, 0, WINDOW}, {"prefetch", 1, 0, PREFETCH}, {"label", 1, 0, LABEL},
-    {"max-lag", 1, 0, MAX_LAG}, {0, 0, 0, 0}};
+    {"max-lag", 1, 0, MAX_LAG}, {"rate", 1, 0, RATE}, {"declare-port", 1, 0, DECLARE_PORT}, {0, 0, 0, 0}};
   int option;
   while ((option = getopt_long(argc, argv, "P:S:", names, NULL)) != -1) switch (option) {
     case 'P': publishers = atoi(optarg); break;
     case 'S': consumers = atoi(optarg); break;
     case PORT: port = atoi(optarg); break;
-    case PID: broker_pid = atoi(optarg); break;
+    case PID: if (broker_pid_count < PIDS_MAX) broker_pids[broker_pid_count++] = atoi(optarg); break;
     case COUNT: count = strtoull(optarg, 0, 10); break;
     case DURATION: duration_s = atof(optarg); break;
     case SIZE: size = atoi(optarg); break;
     case WINDOW: window = atoi(optarg); break;
     case PREFETCH: prefetch = atoi(optarg); break;
     case MAX_LAG: lag_max = strtoull(optarg, 0, 10); break;
+    case RATE: rate = atof(optarg); break;
+    case DECLARE_PORT: declare_port = atoi(optarg); break;
     case LABEL: label = optarg; break;
     default: usage();
   }
@@ -454,6 +460,9 @@ int main(int argc, char **argv) {
   snprintf(queue, sizeof queue, "bench-%d-%llx", getpid(), (unsigned long long)now_ns());
   payload = malloc(size);
   memset(payload, 'x', size);
+  Connection declarer = {0};
+  open_connection(&declarer, declare_port ? declare_port : port);
+  declare_queue(&declarer);
   for (int i = 0; i < publishers + consumers; i++) {
     Connection *c = &all[i];
     c->index = i;
@@ -461,15 +470,14 @@ int main(int argc, char **argv) {
     c->quota = duration_s > 0 ? UINT64_MAX : count / publishers + ((uint64_t)i < count % publishers);
     if (c->is_publisher) open_publisher(c);
     else open_consumer(c);
-    if (i == 0) declare_queue(c);
   }
   for (int i = 0; i < publishers + consumers; i++) fcntl(all[i].fd, F_SETFL, O_NONBLOCK);
   double before_s = tree_cpu_s();
-  uint64_t start_ns = now_ns();
+  uint64_t start_ns = run_start_ns = now_ns();
   run(start_ns);
   double cpu_s = tree_cpu_s() - before_s;
   uint64_t end_ns = last_delivery_ns ? last_delivery_ns : now_ns();
   report(cpu_s, (end_ns - start_ns) / 1e9);
-  delete_queue(&all[0]);
+  delete_queue(&declarer);
   return 0;
 }
