@@ -24,6 +24,7 @@ from queuelake.broker.connection import Connection
 from queuelake.broker.node import forwarding
 from queuelake.broker.node.following import AGAIN_S, Following
 from queuelake.broker.node.heart import Heart
+from queuelake.broker.node.news import News
 from queuelake.broker.node.operations import NodeOperations
 from queuelake.broker.node.roster import Roster
 from queuelake.broker.node.unserved import last_words
@@ -48,7 +49,6 @@ log = logging.getLogger("queuelake.node")
 
 SHARD: Final = 0
 THREADS: Final = 4
-NEWS: Final = "log"  # subject: how far the log reaches
 
 T = TypeVar("T")
 
@@ -74,6 +74,7 @@ class Member:
         self.fenced = 0
         self.heart = Heart(self)
         self.roster = Roster(engine.messenger, time.monotonic, self._owner_changed)
+        self.news = News(engine.messenger)
         self.operations = NodeOperations(self)
         self._threads = ThreadPoolExecutor(THREADS, "node")
         self.following = Following(self)
@@ -116,7 +117,7 @@ class Member:
         leases = await self.engine.leases(SHARD)
         messenger = self.engine.messenger
         await self.roster.start()
-        await messenger.receive(NEWS, self._news)
+        await self.news.hear(self._told)
         await self.tunnels.start()
         await self.operations.start()
         self.ownership = Ownership(
@@ -159,6 +160,7 @@ class Member:
         self.relays.close()
         await self.store_copies.close()
         self.tunnels.close()
+        self.news.close()
         await self.forwarding.close()
         await self.engine.close()
         self._threads.shutdown(wait=True)
@@ -205,8 +207,8 @@ class Member:
         ]
         return max(others, key=lambda one: one.position).node if others else ""
 
-    def _news(self, data: bytes) -> None:
-        self.follower.notify(int.from_bytes(data, "big"))
+    def _told(self, position: int) -> None:
+        self.follower.notify(position)
 
     # Owning
 
@@ -235,7 +237,7 @@ class Member:
             epoch,
             loop,
             self._lost_log,
-            self._tell_news,
+            self.news.tell,
             refusal=self.store.refusal,
             checks=self.follower.checks,
         )
@@ -308,9 +310,6 @@ class Member:
         self._background.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("in the background", exc_info=task.exception())
-
-    def _tell_news(self, position: int) -> None:
-        self.engine.messenger.send(NEWS, position.to_bytes(8, "big"))
 
     # Clients and operations
 
