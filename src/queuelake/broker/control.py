@@ -125,9 +125,10 @@ class ControlServer:
         try:
             frame = await self._perform(request)
             # The caller may be gone; there is nobody to tell then.
-            with contextlib.suppress(ConnectionError):
-                writer.write(frame)
-                await writer.drain()
+            if not writer.is_closing():
+                with contextlib.suppress(ConnectionError):
+                    writer.write(frame)
+                    await writer.drain()
         finally:
             slots.release()
 
