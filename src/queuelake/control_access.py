@@ -15,7 +15,8 @@ from queuelake.control_admin import Next
 from queuelake.settings import AclRule
 
 # Operations, with their arguments.
-LOG_IN: Final = "log_in"  # name, password, ip -> LoggedIn
+LOG_IN: Final = "log_in"  # name, password, ip -> ConsoleUser
+CONSOLE_USER: Final = "console_user"  # name -> ConsoleUser
 USERS: Final = "users"  # limit, cursor -> UserPage
 USER: Final = "user"  # name -> UserInfo
 USER_ADD: Final = "user_add"  # name, and what NewUser has -> UserInfo
@@ -38,10 +39,14 @@ RoleWanted = Annotated[RoleOrNone, Meta(description="what the user may do in the
 Platform = Annotated[bool, Meta(description="whether clients with this name are platform accounts")]
 
 
-class LoggedIn(Struct, frozen=True):
-    """`log_in`: the role; null when the password is wrong or the user has none."""
+class ConsoleUser(Struct, frozen=True):
+    """`log_in`, `console_user`: no role is a wrong password, or a user who has none or is gone.
+
+    With another password or role the proof is another one. It is a digest, for the console alone.
+    """
 
     role: Role | None = None
+    proof: bytes = b""
 
 
 class UserInfo(Struct, frozen=True):

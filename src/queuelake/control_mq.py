@@ -20,6 +20,7 @@ MQ_CREATE: Final = "mq_create"  # settings (JSON) -> MqInfo
 MQ_UPDATE: Final = "mq_update"  # name, settings (JSON) -> MqInfo
 MQ_DELETE: Final = "mq_delete"  # name -> None
 MQ_STATS: Final = "mq_stats"  # name -> MqStats
+MQ_MESSAGES: Final = "mq_messages"  # name, limit, cursor -> control_queues.MessagePage
 MQ_CONFIG: Final = "mq_config"  # -> MqConfigInfo
 MQ_CONFIGURE: Final = "mq_configure"  # settings (JSON) -> None
 MQ_COLLECT_GARBAGE: Final = "mq_collect_garbage"  # -> None

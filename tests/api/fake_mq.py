@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from queuelake.broker.message_queue_operations import MessageQueueOperations
 from queuelake.broker.message_queues.metrics import MqMetrics
+from queuelake.broker.queue_views import Place
 from queuelake.broker.sleepers import Sleepers
 from queuelake.control_mq import MqStats
+from queuelake.control_queues import MessagePage, QueueMessage
 from queuelake.errors import NameTakenError
 from queuelake.mq_settings import (
     MqConfig,
@@ -66,6 +68,11 @@ class FakeMessageQueues:
     def stats(self, name: str, sleepers: Sleepers | None = None) -> MqStats:
         assert name in self.by_name
         return MqStats(messages=len(name), oldest_age_ms=1500, acked=3)
+
+    def messages(self, name: str, begin: Place, limit: int) -> MessagePage:
+        assert name in self.by_name
+        one = QueueMessage(id=f"{name}:0:1", partition=0, offset=1, topic="o/1", payload=b"x")
+        return MessagePage([one], f"0:{begin.offset + limit}")
 
     async def durable(self) -> None:
         self.commits += 1

@@ -76,6 +76,15 @@ def test_queues_are_listed_and_looked_into(run: Run, connect: Connect, name: str
     assert [len(row) for row in watched] == [7, 6, 6]
 
 
+def test_a_message_queue_is_looked_into(run: Run, rest: Rest, connect: Connect, name: str) -> None:
+    body = json.dumps({"topic_filter": f"{name}/#", "is_lastvalue": False}).encode()
+    assert rest.fetch("/api/v5/message_queues/queues", method="POST", body=body).status == 200
+    assert connect().publish_topic(f"{name}/door", "open") == SUCCESS
+    [row] = rows(run("queue", "peek", f"$q/{name}/#"))[-1:]
+    assert (row[0], row[-1]) == ("0:1", "open")
+    assert "Message queue not found" in run("queue", "peek", f"$q/{name}", code=1)
+
+
 def test_what_cannot_be_undone_is_asked_for(
     run: Run, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from typing import Any
@@ -9,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.api.live import Answer
+from tests.api.live import Answer, wait_until
 from tests.api.queue_rest import Connect, Rest
 from tests.conftest import BrokerFactory
 from tests.queues.client import SUCCESS
@@ -59,6 +60,40 @@ def test_figures_follow_a_message(rest: Rest, connect: Connect, topic: str) -> N
     assert rest.fetch("/api/v5/message_queues/gc", method="POST").status == 204
     assert rest.fetch(path).json["messages"] == 1
     assert rest.fetch(path_of(topic), method="DELETE").status == 204
+
+
+def test_looking_at_messages_changes_nothing(rest: Rest, connect: Connect, topic: str) -> None:
+    assert send(rest, "POST", QUEUES, {"topic_filter": topic, "is_lastvalue": False}).status == 200
+    client, path = connect(), path_of(topic)
+    for payload in ("one", "two", "three"):
+        assert client.publish_topic(topic, payload) == SUCCESS
+    first = rest.fetch(f"{path}/messages?limit=2").json
+    assert [(one["topic"], one["payload"]) for one in first["messages"]] == [
+        (topic, base64.b64encode(payload).decode()) for payload in (b"one", b"two")
+    ]
+    rest_of = rest.fetch(f"{path}/messages?cursor={first['next']}").json
+    assert ([one["offset"] for one in rest_of["messages"]], rest_of["next"]) == ([3], None)
+    wrong = rest.fetch(f"{path}/messages?cursor=nowhere")
+    assert (wrong.status, wrong.json["code"]) == (400, "BAD_REQUEST")
+    assert rest.fetch(f"{path}/stats").json["ready"] == 3
+    client.wire.subscribe(f"$q/{topic}", qos=1)
+    assert client.receive_payloads(3) == ["one", "two", "three"]
+    wait_until(lambda: rest.fetch(f"{path}/messages").json == {"messages": [], "next": None})
+    assert rest.fetch(path, method="DELETE").status == 204
+    assert rest.fetch(f"{path_of(f'{topic}/other')}/messages").status == 404
+
+
+def test_only_the_last_values_are_there_to_look_at(
+    rest: Rest, connect: Connect, topic: str
+) -> None:
+    body = {"topic_filter": f"{topic}/+", "is_lastvalue": True, "key_expression": "message.topic"}
+    assert send(rest, "POST", QUEUES, body).status == 200
+    client = connect()
+    for number in range(4):
+        assert client.publish_topic(f"{topic}/{number % 2}", str(number)) == SUCCESS
+    found = rest.fetch(f"{path_of(f'{topic}/+')}/messages").json["messages"]
+    assert [(one["key"], one["offset"]) for one in found] == [(f"{topic}/0", 3), (f"{topic}/1", 4)]
+    assert rest.fetch(path_of(f"{topic}/+"), method="DELETE").status == 204
 
 
 def test_names_are_shared_with_durable_queues(rest: Rest) -> None:

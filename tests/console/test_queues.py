@@ -167,17 +167,26 @@ def test_settings_are_changed_and_a_queue_is_deleted(
     assert rest.queue(name).status == 404
 
 
-def test_a_message_queue_is_made(console: Console, rest: Rest, name: str) -> None:
+def test_a_message_queue_is_made_and_looked_into(
+    console: Console, console_broker: BrokerProcess, name: str
+) -> None:
     mq = name.replace("/", "-")
     page = console("operator", "/queues")
     page.get_by_role("button", name="New queue").click()
     page.get_by_role("dialog").get_by_label("Kind").click()
     page.get_by_role("option").filter(has_text="Message queue").click()
     page.get_by_label("Name", exact=True).fill(mq)
-    page.get_by_label("Topic filter").fill("alarms/#")
+    page.get_by_label("Topic filter").fill(f"{name}/#")
     page.get_by_role("button", name="Create").click()
     page.get_by_role("heading", name=mq).wait_for()
     expect(page.locator(tile(page, "Messages"))).to_have_text("0")
+    connector(console_broker)().publish_topic(f"{name}/door", '{"open":true}')
+    expect(page.locator(tile(page, "Messages"))).to_have_text("1")
+    page.get_by_role("button", name="Look").click()
+    expect(page.get_by_role("row").filter(has_text=f"{name}/door")).to_contain_text("open")
+    page.get_by_role("button", name="0:1").click()
+    expect(page.get_by_role("dialog")).to_contain_text('"open": true')
+    page.get_by_role("button", name="Close").click()
     page.get_by_role("link", name="Queues").click()
     page.get_by_label("Search").fill(mq)
     expect(page.get_by_role("row").filter(has_text=mq)).to_contain_text("message queue")

@@ -13,10 +13,18 @@ from queuelake.admin.console import session as module
 from queuelake.admin.console.session import Session, SessionEndedError, Sessions
 from queuelake.admin.console.visit import Visit
 from queuelake.admin.services import Services
-from queuelake.apikey import Caller, KeyFile, add_key, ensure_api_key, read_api_key, remove_key
+from queuelake.apikey import (
+    FURTHER_NAME,
+    Caller,
+    KeyFile,
+    add_key,
+    ensure_api_key,
+    read_api_key,
+    remove_key,
+)
 from queuelake.control import CALLER
-from queuelake.control_access import UserInfo
-from queuelake.errors import AnswerError
+from queuelake.control_access import ConsoleUser
+from queuelake.errors import BrokerDownError
 from queuelake.settings import Console
 
 
@@ -25,17 +33,18 @@ class FakeServices:
 
     def __init__(self, data_dir: Path) -> None:
         self.gate = SimpleNamespace(keys=KeyFile(data_dir))
-        self.user_role: str | None = "operator"
+        self.ann = ConsoleUser("operator", b"proof of ann")
+        self.is_down = False
         self.asked: list[str] = []
 
-    async def log_in(self, name: str, password: str, ip: str) -> Caller | None:
-        return Caller("user:ann", "operator") if (name, password) == ("ann", "pw") else None
+    async def log_in(self, name: str, password: str, ip: str) -> ConsoleUser:
+        return self.ann if (name, password) == ("ann", "pw") else ConsoleUser()
 
-    async def user(self, name: str) -> UserInfo:
+    async def console_user(self, name: str) -> ConsoleUser:
         assert name == "ann"
-        if self.user_role is None:
-            raise AnswerError("NOT_FOUND", "no such user", 404)
-        return UserInfo(name, self.user_role)  # type: ignore[arg-type]
+        if self.is_down:
+            raise BrokerDownError("the broker does not answer")
+        return self.ann
 
     async def purge_queue(self, name: str) -> str:
         self.asked.append(f"{CALLER.get()} purges {name}")
@@ -109,6 +118,15 @@ async def test_a_key_of_the_same_name_is_another_key(sessions: Sessions, tmp_pat
     assert sessions.caller(session) is None
 
 
+async def test_a_key_with_another_role_ends_its_sessions(
+    sessions: Sessions, tmp_path: Path
+) -> None:
+    session = await opened(sessions, add_key(tmp_path, "ci", "operator"))
+    kept = tmp_path / FURTHER_NAME
+    kept.write_text(kept.read_text().replace("ci:operator:", "ci:admin:"))
+    assert sessions.caller(session) is None
+
+
 async def test_a_visit_asks_in_the_name_of_who_is_there(
     sessions: Sessions, services: Any, tmp_path: Path
 ) -> None:
@@ -134,8 +152,8 @@ async def test_a_viewer_is_refused_by_the_visit(
     assert services.asked == []
 
 
-async def test_a_user_has_the_role_the_broker_says(
-    sessions: Sessions, services: Any, clock: SimpleNamespace
+async def test_a_user_acts_by_name_and_with_the_right_password_only(
+    sessions: Sessions, services: Any
 ) -> None:
     assert await sessions.open("ann", "wrong", "127.0.0.1") is None
     session = await opened(sessions, "ann:pw")
@@ -143,12 +161,41 @@ async def test_a_user_has_the_role_the_broker_says(
     fake: Any = FakeServices
     await visit.do(fake.purge_queue, "a")
     assert services.asked == ["user:ann purges a"]
-    services.user_role = "viewer"
-    clock.s += 60
-    with pytest.raises(RoleTooLowError):
-        await visit.do(fake.purge_queue, "a")
-    services.user_role = None
-    clock.s += 60
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ConsoleUser(),
+        ConsoleUser("viewer", b"proof of ann"),
+        ConsoleUser("admin", b"proof of ann"),
+        ConsoleUser("operator", b"another password"),
+    ],
+    ids=["gone", "less", "more", "password"],
+)
+async def test_a_user_who_was_changed_is_out(
+    sessions: Sessions, services: Any, clock: SimpleNamespace, changed: ConsoleUser
+) -> None:
+    session = await opened(sessions, "ann:pw")
+    visit = Visit(services, sessions, session, None, None)  # type: ignore[arg-type]
+    fake: Any = FakeServices
+    assert await visit.stands()
+    services.ann = changed
+    clock.s += module.USER_AGE_S_MAX
     with pytest.raises(SessionEndedError):
         await visit.do(fake.purge_queue, "a")
-    assert not visit.stands
+    assert services.asked == []
+    services.ann = ConsoleUser("operator", b"proof of ann")
+    clock.s += module.USER_AGE_S_MAX
+    assert not await visit.stands()
+    assert sessions.read(sessions.token(session)) is None
+
+
+async def test_a_page_which_only_watches_learns_it_too(
+    sessions: Sessions, services: Any, clock: SimpleNamespace
+) -> None:
+    visit = Visit(services, sessions, await opened(sessions, "ann:pw"), None, None)  # type: ignore[arg-type]
+    services.is_down = True
+    assert await visit.stands()  # nobody is sent away because the broker is down
+    services.is_down, services.ann = False, ConsoleUser()
+    assert not await visit.stands()

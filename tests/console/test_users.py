@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
+from tests.api.queue_rest import Rest
 from tests.console.browser import Browsing, Console
 from tests.harness.broker import BrokerProcess
 
@@ -58,3 +60,17 @@ def test_a_user_made_here_can_connect_and_log_in_and_the_audit_says_who_made_it(
     console.log_in(theirs, f"anna:{PASSWORD}")
     theirs.get_by_role("heading", name="Overview").wait_for()
     assert theirs.locator('.ql-nav[data-path="/users"]').count() == 0
+
+
+def test_another_password_ends_the_sessions_of_a_user(
+    console: Console, console_broker: BrokerProcess
+) -> None:
+    rest, path = Rest(console_broker), "/api/v1/users/bea"
+    made = json.dumps({"password": PASSWORD, "role": "viewer"}).encode()
+    assert rest.fetch(path, method="PUT", body=made).status == 201
+    page = console.blank()
+    console.log_in(page, f"bea:{PASSWORD}")
+    page.get_by_role("heading", name="Overview").wait_for()
+    changed = json.dumps({"password": "another secret of the test"}).encode()
+    assert rest.fetch(path, method="PATCH", body=changed).status == 200
+    page.get_by_role("button", name="Log in").wait_for()

@@ -6,11 +6,10 @@ from msgspec import structs
 
 from queuelake import control_access as ops
 from queuelake import control_backup as backup_ops
-from queuelake.apikey import Caller
 from queuelake.control_access import (
     AclInForce,
     AclRules,
-    LoggedIn,
+    ConsoleUser,
     NewUser,
     UserChange,
     UserInfo,
@@ -27,18 +26,21 @@ class AccessServices:
     def __init__(self, control: ControlClient) -> None:
         self._control = control
 
-    async def log_in(self, name: str, password: str, ip: str = "") -> Caller | None:
-        """Who this user of the console is; None: a wrong password, or a user without a role.
+    async def log_in(self, name: str, password: str, ip: str = "") -> ConsoleUser:
+        """What this user is in the console; no role: a wrong password, or a user without one.
 
-        The caller is called `user:NAME`, which no API key is. `ip` is where the user comes from:
-        failed logins are counted by name and address, as those of clients are.
+        `ip` is where the user comes from: failed logins are counted by name and address, as those
+        of clients are.
 
         Raises:
             AnswerError: with the code BANNED, after too many failed logins; come later.
         """
         args: dict[str, object] = {"name": name, "password": password, "ip": ip}
-        found = await self._control.call(ops.LOG_IN, LoggedIn, args, ACCESS_TIMEOUT_S)
-        return None if found.role is None else Caller(f"user:{name}", found.role)
+        return await self._control.call(ops.LOG_IN, ConsoleUser, args, ACCESS_TIMEOUT_S)
+
+    async def console_user(self, name: str) -> ConsoleUser:
+        """The same for somebody who logged in before; no role: not any more."""
+        return await self._control.call(ops.CONSOLE_USER, ConsoleUser, {"name": name})
 
     async def users(self, limit: int, cursor: str) -> UserPage:
         args: dict[str, object] = {"limit": limit, "cursor": cursor}

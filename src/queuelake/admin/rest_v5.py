@@ -18,6 +18,8 @@ from queuelake.admin.answers import answer
 from queuelake.admin.bodies import SETTINGS_BYTES_MAX, read_body, takes
 from queuelake.admin.openapi import returns
 from queuelake.admin.paths import SEGMENT
+from queuelake.admin.rest_queues import Cursor as MessageCursor
+from queuelake.admin.rest_queues import Limit as MessageLimit
 from queuelake.admin.services import Services
 from queuelake.control_mq import (
     QUEUES_PER_PAGE_MAX,
@@ -29,6 +31,7 @@ from queuelake.control_mq import (
     MqStats,
     MqUpdate,
 )
+from queuelake.control_queues import MessagePage
 from queuelake.errors import BrokerDownError
 from queuelake.mq_settings import MqUnavailableError
 
@@ -117,6 +120,14 @@ def _add_extensions(app: FastAPI, services: Services) -> None:
         """Depth, subscribers, age and counters of a queue."""
         with broker_not_ready():
             return answer(await services.message_queue_stats(name))
+
+    @app.get(f"{QUEUE_PATH}/messages", tags=TAGS, responses=returns(MessagePage))
+    async def messages(
+        name: Name, limit: MessageLimit = 100, cursor: MessageCursor = ""
+    ) -> Response:
+        """Look at stored messages; nothing changes, and nobody is delivered anything."""
+        with broker_not_ready():
+            return answer(await services.message_queue_messages(name, limit, cursor))
 
     @app.post("/api/v5/message_queues/gc", tags=TAGS, status_code=204)
     async def collect_garbage() -> Response:

@@ -16,6 +16,7 @@ READING: Final = frozenset(
         *("clients", "client", "subscriptions", "retained", "retained_message"),
         *("queues", "queue", "queue_stats", "queue_consumers", "queue_messages", "dead_letters"),
         *("message_queues", "message_queue", "message_queue_stats", "message_queue_config"),
+        "message_queue_messages",
         *("ecq_status", "ecq_config", "inspect_mailbox", "mailbox_owners", "mailbox_entries"),
         *("sdv_status", "inspect_vehicle", "fanout_requests", "fanout_request", "sdv_config"),
         *("jobs", "job", "archive_lag", "cluster"),

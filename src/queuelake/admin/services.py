@@ -270,6 +270,11 @@ class Services(AccessServices, ClusterServices):
     async def message_queue_stats(self, name: str) -> MqStats:
         return await self._control.call(mq_ops.MQ_STATS, MqStats, {"name": name})
 
+    async def message_queue_messages(self, name: str, limit: int, cursor: str) -> MessagePage:
+        """Look at messages, in the order in which they came."""
+        args: dict[str, object] = {"name": name, "limit": limit, "cursor": cursor}
+        return await self._control.call(mq_ops.MQ_MESSAGES, MessagePage, args)
+
     async def message_queue_config(self) -> MqConfigInfo:
         return await self._control.call(mq_ops.MQ_CONFIG, MqConfigInfo)
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from queuelake import control_access as ops
-from queuelake.broker.auth.passwords import Grants
+from queuelake.broker.auth.passwords import NOBODY, Grants
 from queuelake.broker.auth.rulefile import version_of
 from queuelake.broker.auth.useredit import Secret, UserEditor
 from queuelake.broker.core import Broker
@@ -25,7 +25,7 @@ from queuelake.config import read_rules
 from queuelake.control_access import (
     AclInForce,
     AclRules,
-    LoggedIn,
+    ConsoleUser,
     NewUser,
     RoleOrNone,
     UserChange,
@@ -60,6 +60,7 @@ class AccessOperations:
     def table(self) -> dict[str, Operation]:
         return {
             ops.LOG_IN: self.log_in,
+            ops.CONSOLE_USER: self.console_user,
             ops.USERS: self.users,
             ops.USER: self.user,
             ops.USER_ADD: self.add_user,
@@ -70,10 +71,14 @@ class AccessOperations:
             ops.ACL_REPLACE: self.replace_acl,
         }
 
-    async def log_in(self, args: dict[str, object]) -> LoggedIn:
+    async def log_in(self, args: dict[str, object]) -> ConsoleUser:
         name, password, ip = _text(args, "name"), _text(args, "password"), _text(args, "ip")
         check = partial(self._authenticator.log_in, name, password.encode(errors="replace"), ip)
-        return LoggedIn(await self._broker.hashing(check))
+        return await self._broker.hashing(check)
+
+    def console_user(self, args: dict[str, object]) -> ConsoleUser:
+        users = self._authenticator.users
+        return NOBODY if users is None else users.console_user(_text(args, "name"))
 
     # Users
 

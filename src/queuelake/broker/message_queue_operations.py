@@ -17,6 +17,7 @@ import msgspec
 
 from queuelake import control_mq as ops
 from queuelake.broker.operation import Operation, page_limit
+from queuelake.broker.queue_views import Place, begin_of
 from queuelake.control_mq import (
     MqConfigInfo,
     MqInfo,
@@ -24,6 +25,7 @@ from queuelake.control_mq import (
     MqPageMeta,
     MqStats,
 )
+from queuelake.control_queues import MessagePage
 from queuelake.errors import RefusedError
 from queuelake.mq_settings import (
     BadMqSettingsError,
@@ -55,6 +57,7 @@ class MessageQueueService(Protocol):
     def configure(self, config: MqConfig) -> None: ...
     def collect_garbage(self) -> None: ...
     def stats(self, name: str) -> MqStats: ...
+    def messages(self, name: str, begin: Place, limit: int) -> MessagePage: ...
 
 
 class MessageQueueOperations:
@@ -72,6 +75,7 @@ class MessageQueueOperations:
             ops.MQ_UPDATE: self.update,
             ops.MQ_DELETE: self.delete,
             ops.MQ_STATS: self.stats,
+            ops.MQ_MESSAGES: self.messages,
             ops.MQ_CONFIG: self.config,
             ops.MQ_CONFIGURE: self.configure,
             ops.MQ_COLLECT_GARBAGE: self.collect_garbage,
@@ -120,6 +124,10 @@ class MessageQueueOperations:
 
     def stats(self, args: dict[str, object]) -> MqStats:
         return self._queues.stats(self._queue(args).name)
+
+    def messages(self, args: dict[str, object]) -> MessagePage:
+        limit, begin = page_limit(args), begin_of(args)
+        return self._queues.messages(self._queue(args).name, begin, limit)
 
     # All of them
 

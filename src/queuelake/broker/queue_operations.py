@@ -17,7 +17,6 @@ from queuelake import names
 from queuelake.broker import queue_views, redrive
 from queuelake.broker.operation import Operation, page_limit, stored
 from queuelake.broker.queue_census import in_flight, latency_s, retrying
-from queuelake.broker.queue_views import Place
 from queuelake.broker.queues.durable import DurableHost
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.registry import Queues
@@ -264,10 +263,11 @@ class QueueOperations:
             raise RefusedError(f"from is {start}, may be 0 to {OFFSET_MAX}")
         now_ms = self._queues.clock.now_ms()
         quorum, partition = self._quorum(args), args.get("partition")
+        begin = queue_views.begin_of(args)
         if quorum is not None:
             if partition not in (None, 0):
                 raise RefusedError(f"partition is {partition!r}, may be 0")
-            return views.messages(quorum, max(start, _begin(args).offset), limit, now_ms)
+            return views.messages(quorum, max(start, begin.offset), limit, now_ms)
         host = self._queue(args)
         count = len(host.machine.partitions)
         wanted = range(count) if partition is None else [partition]
@@ -278,7 +278,7 @@ class QueueOperations:
         def shown(number: int, record: Record) -> ops.QueueMessage:
             return queue_views.shown_message(host, number, record)
 
-        found = queue_views.read_page(host, _begin(args), places, limit, now_ms, shown)
+        found = queue_views.read_page(host, begin, places, limit, now_ms, shown)
         return MessagePage(*found)
 
     async def purge(self, args: dict[str, object]) -> Purged:
@@ -294,7 +294,7 @@ class QueueOperations:
 
     def dead_letters(self, args: dict[str, object]) -> DeadLetterPage:
         host = self._quorum(args) or self._queue(args)
-        limit, begin = page_limit(args), _begin(args)
+        limit, begin = page_limit(args), queue_views.begin_of(args)
         letters = redrive.letters_of(host)
         if letters is None:
             return DeadLetterPage([])
@@ -354,11 +354,3 @@ def _consumer(host: HostedQueue, group: Group, client_id: str) -> ConsumerInfo:
         consumer.held,
         connection.seen_ms if connection is not None else 0,
     )
-
-
-def _begin(args: dict[str, object]) -> Place:
-    cursor = str(args.get("cursor", ""))
-    place = queue_views.parse_place(cursor) if cursor else Place(0, 0)
-    if place is None:
-        raise RefusedError(f"cursor is {cursor!r}, may be `next` of the page before")
-    return place

@@ -16,6 +16,7 @@ import msgspec
 from queuelake.broker.queues.deadletters import dead_properties
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.control_queues import PAGE_PAYLOAD_BYTES_MAX, DeadLetter, QueueMessage
+from queuelake.errors import RefusedError
 from queuelake.protocol import properties as p
 from queuelake.protocol.wire import Reader, varint
 from queuelake.storage import api, queue_records
@@ -40,6 +41,15 @@ class Place(NamedTuple):
 def parse_place(text: str) -> Place | None:
     found = _PLACE.fullmatch(text)
     return Place(int(found[1]), int(found[2])) if found is not None else None
+
+
+def begin_of(args: dict[str, object]) -> Place:
+    """Where the page begins which somebody asks for."""
+    cursor = str(args.get("cursor", ""))
+    place = parse_place(cursor) if cursor else Place(0, 0)
+    if place is None:
+        raise RefusedError(f"cursor is {cursor!r}, may be `next` of the page before")
+    return place
 
 
 def message_place(queue: HostedQueue, message_id: str) -> Place | None:
@@ -169,7 +179,7 @@ def _fields(
         "partition": number,
         "offset": record.seq,
         "topic": (record.topic or topic).decode(),
-        "key": record.key.decode(),
+        "key": record.key.decode(errors="replace"),  # an expression may cut a character
         "payload": record.payload[:PAGE_PAYLOAD_BYTES_MAX],
         "payload_bytes": len(record.payload),
         "properties": [(key.decode(), value.decode()) for key, value in found.user],

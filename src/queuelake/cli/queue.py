@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -22,9 +23,12 @@ Examples:
   queuelake queue create orders --type quorum delivery_limit=5
   queuelake queue show tasks/image
   queuelake queue peek tasks/image --limit 5
+  queuelake queue peek '$q/alarms/#'
   queuelake queue watch tasks/image
   queuelake queue list --url http://broker:18083 --key "$KEY" --json
 """
+
+MESSAGE_QUEUE = "$q/"
 
 app = typer.Typer(
     help="Durable queues, $queue/...: list, change, look into.",
@@ -150,8 +154,8 @@ def purge(rest: Rest, name: Name, yes: Yes = False) -> None:
 @app.command()
 @over_rest
 def peek(rest: Rest, name: Name, limit: Limit = 10, as_json: AsJson = False) -> None:
-    """Look at messages; nothing changes, and nobody is delivered anything."""
-    messages = list(rest.pages(path("queues", name, "messages"), "messages", limit))
+    """Look at messages, of a message queue ($q/...) too; nothing changes."""
+    messages = list(rest.pages(_messages_path(name), "messages", limit))
     if as_json:
         print_json(messages)
         return
@@ -194,6 +198,13 @@ def watch(
         if lines == count:
             return
         time.sleep(interval_s)
+
+
+def _messages_path(name: str) -> str:
+    bare = name.removeprefix(MESSAGE_QUEUE)
+    if bare == name:
+        return path("queues", name, "messages")
+    return f"/api/v5/message_queues/queues/{quote(bare, safe='')}/messages"
 
 
 def _depth(rest: Rest, name: str) -> int:

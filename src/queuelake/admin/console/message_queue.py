@@ -8,7 +8,7 @@ from collections import deque
 import msgspec
 from nicegui import ui
 
-from queuelake.admin.console import human, queue_forms, widgets
+from queuelake.admin.console import human, peek, queue_forms, widgets
 from queuelake.admin.console.charts import AMBER, VIOLET, Chart, Line
 from queuelake.admin.console.shell import belongs_to, page
 from queuelake.admin.console.visit import Visit
@@ -32,6 +32,7 @@ async def message_queue(visit: Visit, name: str = "") -> None:
         tiles = {label: widgets.Tile(label) for label in _figures(MqStats())}
     chart = Chart("Messages", [Line("waiting", AMBER), Line("in flight", VIOLET)], "count")
     points: deque[tuple[int, MqStats]] = deque(maxlen=POINTS_MAX)
+    peek.queued_messages(visit, info.name, info.topic_filter)
     with widgets.card("Settings"):
         told = msgspec.to_builtins(info)
         told["data_retention_period"] = human.duration(info.data_retention_period / 1000)

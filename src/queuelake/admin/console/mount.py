@@ -129,7 +129,7 @@ class ConsoleGate:
             await self._take_request(request, _with_headers(send, sockets))
 
     async def _take_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        session = self._session(scope)
+        session = await self._session(scope)
         welcome = scope["path"].startswith(SOCKET) and _is_own_page(Headers(scope=scope))
         if session is None or not welcome or self._site.tabs >= TABS_MAX:
             await receive()
@@ -143,7 +143,7 @@ class ConsoleGate:
 
     async def _take_request(self, request: Request, send: Send) -> None:
         scope, receive = request.scope, request.receive
-        session = self._session(scope)
+        session = await self._session(scope)
         answer: Response | None = None
         if not self._site.installed:
             answer = HTMLResponse(missing_page(), 501)
@@ -167,9 +167,12 @@ class ConsoleGate:
             send = self._setting_cookie(send, renewed, request)
         await (await self._site.pages())(scope, receive, send)
 
-    def _session(self, scope: Scope) -> Session | None:
+    async def _session(self, scope: Scope) -> Session | None:
         token = Request({**scope, "type": "http"}).cookies.get(COOKIE, "")
-        return self._site.sessions.read(token) if token else None
+        session = self._site.sessions.read(token) if token else None
+        if session is None or not await self._site.visit(session).stands():
+            return None
+        return session
 
     async def _login(self, request: Request, session: Session | None) -> Response:
         target = _safe_target(request.query_params.get("next", ""))

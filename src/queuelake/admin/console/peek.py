@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nicegui import ui
@@ -12,7 +13,7 @@ from queuelake.admin.console.queue_forms import buttons, json_bytes
 from queuelake.admin.console.visit import Visit
 from queuelake.admin.console.widgets import Column
 from queuelake.admin.services import Services
-from queuelake.control_queues import OFFSET_MAX, QueueMessage
+from queuelake.control_queues import OFFSET_MAX, MessagePage, QueueMessage
 
 MESSAGES_PER_PAGE = 25
 PREVIEW_CHARACTERS_MAX = 80
@@ -23,42 +24,64 @@ COLUMNS = [
     Column("size", "Size", number=True, minor=True),
     Column("published", "Published", exact="published_exact", minor=True),
 ]
+TOPIC = Column("topic", "Topic")
+
+Fetch = Callable[[str], Awaitable[MessagePage]]
 
 
 def messages(visit: Visit, name: str, partitions: int) -> None:
-    """The tab: where to begin, and a page of messages."""
-    browser = Messages(visit, name)
+    """The tab of a durable queue: where to begin, and a page of messages."""
+
+    async def fetch(cursor: str) -> MessagePage:
+        wanted = None if partition.value == -1 else int(partition.value)
+        begin = int(start.value or 0)
+        return await visit.do(
+            Services.queue_messages, name, begin, MESSAGES_PER_PAGE, wanted, cursor
+        )
+
+    hint = f"A message published to {names.address(name)} waits here until it is settled."
+    browser = Messages(fetch, hint)
     with widgets.card("Messages in the queue", "looking changes nothing"):
         with ui.row().classes("ql-filters"):
             choices = {-1: "all partitions"} | {
                 one: f"partition {one}" for one in range(partitions)
             }
-            browser.partition = ui.select(choices, value=-1, label="From")
-            browser.start = ui.number("Offset, from", value=0, min=0, max=OFFSET_MAX, precision=0)
-            for control in (browser.partition, browser.start):
+            partition = ui.select(choices, value=-1, label="From")
+            start = ui.number("Offset, from", value=0, min=0, max=OFFSET_MAX, precision=0)
+            for control in (partition, start):
                 control.props("outlined dense options-dense").classes("ql-kind")
             ui.button("Look", icon="search", on_click=browser.first).props("outline")
-        browser.build()
-    ui.timer(0, browser.first, once=True)
+        browser.build(COLUMNS)
+
+
+def queued_messages(visit: Visit, name: str, topic_filter: str) -> None:
+    """The card of a message queue."""
+
+    async def fetch(cursor: str) -> MessagePage:
+        return await visit.do(Services.message_queue_messages, name, MESSAGES_PER_PAGE, cursor)
+
+    hint = f"A message published to {topic_filter} waits here until a subscriber has it."
+    browser = Messages(fetch, hint)
+    with widgets.card("Messages in the queue", "looking changes nothing"):
+        with ui.row().classes("ql-filters"):
+            ui.button("Look", icon="search", on_click=browser.first).props("outline")
+        browser.build([COLUMNS[0], TOPIC, *COLUMNS[1:]])
 
 
 class Messages:
     """Pages of messages, one after the other."""
 
-    partition: ui.select
-    start: ui.number
-
-    def __init__(self, visit: Visit, name: str) -> None:
-        self._visit = visit
-        self._name = name
+    def __init__(self, fetch: Fetch, hint: str) -> None:
+        self._fetch = fetch
+        self._hint = hint
         self._shown: dict[str, QueueMessage] = {}
         self._next: str | None = None
 
-    def build(self) -> None:
-        self._table = widgets.table(COLUMNS, [], "place", pagination=0, on_open=self._open)
-        hint = f"A message published to {names.address(self._name)} waits here until it is settled."
-        self._empty = widgets.empty("drafts", "No message here", hint)
+    def build(self, columns: list[Column]) -> None:
+        self._table = widgets.table(columns, [], "place", pagination=0, on_open=self._open)
+        self._empty = widgets.empty("drafts", "No message here", self._hint)
         self._more = ui.button("Next messages", on_click=self._following).props("flat")
+        ui.timer(0, self.first, once=True)
 
     async def first(self) -> None:
         await self._show("")
@@ -67,11 +90,7 @@ class Messages:
         await self._show(self._next or "")
 
     async def _show(self, cursor: str) -> None:
-        partition = None if self.partition.value == -1 else int(self.partition.value)
-        start = int(self.start.value or 0)
-        page = await self._visit.do(
-            Services.queue_messages, self._name, start, MESSAGES_PER_PAGE, partition, cursor
-        )
+        page = await self._fetch(cursor)
         self._next = page.next
         self._shown = {f"{one.partition}:{one.offset}": one for one in page.messages}
         widgets.show_rows(self._table, [message_row(one) for one in page.messages])
@@ -91,6 +110,7 @@ class Messages:
 def message_row(one: QueueMessage) -> dict[str, Any]:
     return {
         "place": f"{one.partition}:{one.offset}",
+        "topic": one.topic,
         "key": one.key,
         "preview": preview(one.payload),
         "size": human.size(one.payload_bytes or len(one.payload)),

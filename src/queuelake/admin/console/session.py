@@ -1,9 +1,9 @@
 """Who is logged in: a signed cookie, and what ended it.
 
-The cookie says who, since when, and the proof that their key is still the one they showed. It is
-signed with a secret in the data directory, so that a restart logs nobody out. Each look at a
-session asks the key file again: a key which was removed or changed ends its sessions at once, and
-a new role is in force at once. About a user the broker is asked again, with what they do.
+The cookie says who, since when, and the proof that their key or password, and their role, are
+still those they logged in with: whatever changes ends the session. It is signed with a secret in
+the data directory, so that a restart logs nobody out. Each look at a session asks the key file
+again. About a user the broker is asked again, now and then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import hmac
 import os
 import secrets
 import time
-from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
@@ -23,7 +22,7 @@ import msgspec
 from queuelake.admin.services import Services
 from queuelake.apikey import Caller, Role
 from queuelake.config_types import parse_duration
-from queuelake.errors import AnswerError, NotAuthorizedError
+from queuelake.errors import NotAuthorizedError
 from queuelake.settings import Console
 
 COOKIE = "queuelake-console"
@@ -43,7 +42,7 @@ class SessionEndedError(NotAuthorizedError):
 class Session(msgspec.Struct, frozen=True):
     """What the cookie says; `used_at` is when it was made or last renewed.
 
-    `role` is that of a user, who is called `user:NAME`; a key has the role it has now.
+    A user is called `user:NAME`, as no API key can be.
     """
 
     id: str
@@ -51,7 +50,11 @@ class Session(msgspec.Struct, frozen=True):
     proof: str
     opened_at: int
     used_at: int
-    role: Role | None = None
+    role: Role
+
+    @property
+    def is_user(self) -> bool:
+        return self.name.startswith(USER_PREFIX)
 
 
 class Sessions:
@@ -64,9 +67,7 @@ class Sessions:
         # Actions come over a WebSocket, which cannot renew the cookie: they are remembered here.
         self._used_at: dict[str, float] = {}
         self._ended: dict[str, float] = {}
-        # Of users, as the broker told it last, and when it did.
-        self._roles: dict[str, Role] = {}
-        self._asked_at: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}  # when the broker knew a user last
 
     async def open(self, name: str, secret: str, address: str) -> Session | None:
         """Log in with a key, or as a user; None: that opens nothing.
@@ -75,16 +76,21 @@ class Sessions:
             QueuelakeError: the broker, which knows the users, does not answer or refuses to.
         """
         presented = f"{name}:{secret}" if secret else name
-        caller = self._services.gate.keys.identify(presented.encode())
-        role: Role | None = None
-        if caller is None and secret:
-            caller = await self._services.log_in(name, secret, address)
-            role = None if caller is None else caller.role
-        if caller is None:
+        keys = self._services.gate.keys
+        caller = keys.identify(presented.encode())
+        key = keys.find(caller.name) if caller is not None else None
+        if key is not None:
+            return self._opened(key.name, key.role, key.digest)
+        if not secret:
             return None
+        user = await self._services.log_in(name, secret, address)
+        if user.role is None:
+            return None
+        return self._opened(f"{USER_PREFIX}{name}", user.role, user.proof)
+
+    def _opened(self, name: str, role: Role, digest: bytes) -> Session:
         now = int(time.time())
-        proof = self._proof(caller.name)
-        return Session(secrets.token_urlsafe(16), caller.name, proof, now, now, role)
+        return Session(secrets.token_urlsafe(16), name, self._proof(role, digest), now, now, role)
 
     def read(self, token: str) -> Session | None:
         """The session of a cookie, if we signed it and nothing has ended it."""
@@ -116,33 +122,25 @@ class Sessions:
             return None
         if now - session.opened_at > AGE_S_MAX:
             return None
-        if session.role is not None:
-            return Caller(session.name, self._roles.get(session.id, session.role))
-        key = self._services.gate.keys.find(session.name)
-        if key is None or not hmac.compare_digest(self._proof(session.name), session.proof):
-            return None
-        return Caller(key.name, key.role)
+        if not session.is_user:
+            key = self._services.gate.keys.find(session.name)
+            if key is None or not self._proves(session, key.role, key.digest):
+                return None
+        return Caller(session.name, session.role)
 
     async def ask_about_user(self, session: Session) -> None:
-        """The broker knows the users: one who is gone has no session, another role is in force.
+        """The broker knows the users: who is gone, or has another password or role, is out.
 
         Raises:
             QueuelakeError: the broker does not answer.
         """
         age_s = time.time() - self._asked_at.get(session.id, 0.0)
-        if session.role is None or age_s < USER_AGE_S_MAX:
+        if not session.is_user or age_s < USER_AGE_S_MAX:
             return
-        try:
-            user = await self._services.user(session.name.removeprefix(USER_PREFIX))
-        except AnswerError as exc:
-            if exc.http_status != HTTPStatus.NOT_FOUND:
-                raise
-            self.end(session)
-            return
-        if user.role == "none":
+        user = await self._services.console_user(session.name.removeprefix(USER_PREFIX))
+        if user.role is None or not self._proves(session, user.role, user.proof):
             self.end(session)
         else:
-            self._roles[session.id] = user.role
             self._asked_at[session.id] = time.time()
 
     def used(self, session: Session) -> None:
@@ -150,7 +148,6 @@ class Sessions:
         now = time.time()
         if len(self._used_at) >= ENDED_MAX:
             self._used_at = {k: at for k, at in self._used_at.items() if now - at < self._idle_s}
-            self._roles = {k: role for k, role in self._roles.items() if k in self._used_at}
             self._asked_at = {k: at for k, at in self._asked_at.items() if k in self._used_at}
         self._used_at[session.id] = now
 
@@ -160,10 +157,11 @@ class Sessions:
             self._ended = {k: at for k, at in self._ended.items() if now - at < AGE_S_MAX}
         self._ended[session.id] = now
 
-    def _proof(self, name: str) -> str:
-        key = self._services.gate.keys.find(name)
-        digest = b"" if key is None else key.digest
-        return hmac.new(self._secret, digest, hashlib.sha256).hexdigest()
+    def _proves(self, session: Session, role: Role, digest: bytes) -> bool:
+        return hmac.compare_digest(self._proof(role, digest), session.proof)
+
+    def _proof(self, role: Role, digest: bytes) -> str:
+        return hmac.new(self._secret, role.encode() + digest, hashlib.sha256).hexdigest()
 
     def _sign(self, body: bytes) -> bytes:
         digest = hmac.new(self._secret, b"session:" + body, hashlib.sha256).digest()

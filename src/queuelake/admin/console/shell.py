@@ -118,9 +118,9 @@ def _leave() -> None:
     ui.run_javascript(f"location.assign((window.path_prefix || {PREFIX!r}) + '/login')")
 
 
-def _watch(visit: Visit, banner: widgets.Banner) -> None:
+async def _watch(visit: Visit, banner: widgets.Banner) -> None:
     """Once a second in each tab: is somebody still logged in, and does the broker answer?"""
-    if not visit.stands:
+    if not await visit.stands():
         _leave()
         return
     sampler = visit.sampler

@@ -6,6 +6,7 @@ audit are checked and set for each call; a button which is hidden is only a cour
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -17,6 +18,7 @@ from queuelake.admin.roles import role_for
 from queuelake.admin.services import Services
 from queuelake.apikey import Caller, Role
 from queuelake.control import CALLER
+from queuelake.errors import QueuelakeError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,8 +50,10 @@ class Visit:
             raise SessionEndedError("the session has ended; log in again")
         return caller
 
-    @property
-    def stands(self) -> bool:
+    async def stands(self) -> bool:
+        """Whether somebody is still logged in, as far as the broker answers."""
+        with contextlib.suppress(QueuelakeError):
+            await self._sessions.ask_about_user(self._session)
         return self._sessions.caller(self._session) is not None
 
     def is_at_least(self, role: Role) -> bool:

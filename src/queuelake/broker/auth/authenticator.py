@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from queuelake.apikey import Role
 from queuelake.broker.auth.bans import Bans, FailedLogins
 from queuelake.broker.auth.matchers import parse_address
-from queuelake.broker.auth.passwords import PasswordFile
+from queuelake.broker.auth.passwords import NOBODY, PasswordFile
+from queuelake.control_access import ConsoleUser
 from queuelake.errors import BadCredentialsError, BannedError, ConfigError, NotAuthorizedError
 from queuelake.settings import AclRule, Auth, Settings, authentication_configured
 
@@ -195,8 +195,8 @@ class Authenticator:
         identity.of_file = True
         return identity
 
-    def log_in(self, username: str, password: bytes, peer_ip: str) -> Role | None:
-        """The role of a user of the console; None: a wrong password, or a user without a role.
+    def log_in(self, username: str, password: bytes, peer_ip: str) -> ConsoleUser:
+        """A user of the console; nobody: a wrong password, or a user without a role.
 
         Slow, as a login of a client is, and counted as one.
 
@@ -208,10 +208,10 @@ class Authenticator:
         users = self._files.users
         if users is None or not users.verify(username, password):
             self._count_failure(username, login)
-            return None
+            return NOBODY
         with self._lock:
             self._failed.succeeded(username, peer_ip)
-        return users.grants(username).role
+        return users.console_user(username)
 
     @property
     def users(self) -> PasswordFile | None:

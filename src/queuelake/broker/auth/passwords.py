@@ -27,6 +27,7 @@ from argon2 import low_level
 
 from queuelake.apikey import ROLES, Role
 from queuelake.broker.auth.userfile import read_user_lines, stand_in
+from queuelake.control_access import ConsoleUser
 from queuelake.errors import ConfigError
 
 SHA512_BYTES: Final = 64
@@ -57,6 +58,7 @@ class Grants(NamedTuple):
 
 
 NOTHING: Final = Grants()
+NOBODY: Final = ConsoleUser()
 
 
 @final
@@ -67,7 +69,7 @@ class PasswordFile:
         ConfigError: the file cannot be read or a line is malformed; one mistake for each line.
     """
 
-    __slots__ = ("_grants", "_secret", "_users", "path")
+    __slots__ = ("_console", "_grants", "_secret", "_users", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -75,6 +77,7 @@ class PasswordFile:
         # Index by name, and the hashes: one tuple, because one assignment is seen whole by threads.
         self._users: tuple[dict[str, int], list[PasswordHash]] = ({}, [])
         self._grants: dict[str, Grants] = {}
+        self._console: dict[str, ConsoleUser] = {}
         self.reload()
 
     def reload(self) -> None:
@@ -83,6 +86,7 @@ class PasswordFile:
         names: dict[str, int] = {}
         hashes: list[PasswordHash] = []
         granted: dict[str, Grants] = {}
+        console: dict[str, ConsoleUser] = {}
         for line in read_user_lines(self.path, mistakes):
             try:
                 hashed, grants = parse_entry(line.secret)
@@ -95,12 +99,16 @@ class PasswordFile:
             hashes.append(entry)
             if grants != NOTHING:
                 granted[line.username] = grants
+            if grants.role is not None:
+                proof = hashlib.sha256(f"{grants.role}:{hashed}".encode()).digest()
+                console[line.username] = ConsoleUser(grants.role, proof)
         if mistakes:
             raise ConfigError(mistakes)
         if not hashes:
             hashes.append(parse_hash(hash_password(secrets.token_hex())))
         self._users = (names, hashes)
         self._grants = granted
+        self._console = console
 
     def names(self) -> list[str]:
         """In the order of the file."""
@@ -111,6 +119,9 @@ class PasswordFile:
 
     def grants(self, username: str) -> Grants:
         return self._grants.get(username, NOTHING)
+
+    def console_user(self, username: str) -> ConsoleUser:
+        return self._console.get(username, NOBODY)
 
     def __len__(self) -> int:
         return len(self._users[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -20,12 +21,14 @@ from queuelake.broker.message_queues.host import MessageQueueHost
 from queuelake.broker.message_queues.metrics import MqMetrics
 from queuelake.broker.message_queues.policy import policy_of
 from queuelake.broker.message_queues.subscribing import Subscriptions
+from queuelake.broker.queue_views import Place, read_page, shown_message
 from queuelake.broker.queues.kind import QueueKind
 from queuelake.broker.queues.membership import join
 from queuelake.broker.queues.reloading import read_machine
 from queuelake.broker.sleepers import Sleepers, read_asleep
 from queuelake.config_types import changes_between
 from queuelake.control_mq import MqStats
+from queuelake.control_queues import MessagePage
 from queuelake.engine.groups import GROUP
 from queuelake.errors import NameTakenError
 from queuelake.expressions import Fields
@@ -233,6 +236,13 @@ class MessageQueues(QueueKind):
         )
         self._fields, self._fields_of = fields, message
         return fields
+
+    def messages(self, name: str, begin: Place, limit: int) -> MessagePage:
+        """Look at its messages, which changes nothing; one which is asleep wakes up."""
+        host = self.awake(self.known[name])
+        host.active_ms = now_ms = self.queues.clock.now_ms()
+        shown = partial(shown_message, host)
+        return MessagePage(*read_page(host, begin, [(0, 0)], limit, now_ms, shown))
 
     def stats(self, name: str, sleepers: Sleepers | None = None) -> MqStats:
         """With `sleepers`, what they remember of one which is asleep has to do."""
