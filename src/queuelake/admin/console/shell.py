@@ -29,6 +29,7 @@ from queuelake.errors import QueuelakeError
 
 THEME_COOKIE = "queuelake-theme"
 STATE_INTERVAL_S = 1.0
+DRAWER_PX = 1000  # up to this width the navigation lies over the page, when it is asked for
 
 Build = Callable[..., Awaitable[None]]
 When = Callable[[Visit], bool]  # whether the navigation shows it now
@@ -175,7 +176,9 @@ def _theme_button() -> None:
 
 def _drawer(visit: Visit) -> ui.left_drawer:
     drawer = ui.left_drawer(value=False, bordered=True).classes("ql-drawer")
-    drawer.props("show-if-above width=220 breakpoint=1000")
+    drawer.props(f"show-if-above width=220 breakpoint={DRAWER_PX}")
+    # Where it lies over the page it has to go, once somebody has chosen where to go.
+    hide = f"() => window.innerWidth <= {DRAWER_PX} && getElement({drawer.id}).hide()"
     section = ""
     with drawer, ui.element("nav").props('aria-label="Pages"'):
         for one in _pages.values():
@@ -185,7 +188,7 @@ def _drawer(visit: Visit) -> ui.left_drawer:
                 section = one.section
                 ui.label(section).classes("ql-section")
             entry = ui.link(target=one.path).classes("ql-nav").props(f'data-path="{one.path}"')
-            with entry:
+            with entry.on("click", js_handler=hide):
                 ui.icon(one.icon)
                 ui.label(one.title)
             if one.when is not None:
