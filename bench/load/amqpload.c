@@ -195,7 +195,8 @@ static void open_connection(Connection *c, int to_port) {
 }
 
 static void declare_queue(Connection *c) {
-  static const char type[] = "\14x-queue-typeS\0\0\0\6quorum";
+  static const char type[] = "\14x-queue-typeS\0\0\0\6quorum"
+                             "\33x-quorum-initial-group-sizeI\0\0\0\3"; /* of the nodes there are */
   size_t at = begin_method(c, 1, DECLARE);
   put16(c, 0);
   put_short(c, queue);
