@@ -114,6 +114,7 @@ def test_consumers_say_who_holds_what(admin: LiveAdmin) -> None:
                 "partitions": [0, 1],
                 "held": 1,
                 "last_heartbeat_ms": 1_790_000_000_000,
+                "status": "up",
             }
         ],
         "next": None,
