@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from queuelake.broker.fanout import recent as recent_module
+from queuelake.broker.fanout import register as register_module
 from queuelake.broker.fanout.recent import MOVE_AGAIN_MS, ROWS_MAX, STAY_MS
 from queuelake.storage import api
+from queuelake.storage.memory import MemoryView
 from tests.simulation.node import RETRY_MS, Peer
 from tests.unit.fanout_node import DAY_MS, FanoutNode
 
@@ -140,6 +142,37 @@ def test_a_trigger_whose_commit_fails_leaves_nothing() -> None:
     assert [node.requests(peer) for peer in peers] == [["task_a_2"]] * 3
 
 
+def test_the_others_are_searched_again_only_when_rows_joined_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[bytes] = []
+    first_from = MemoryView.first_from
+
+    def spy(view: MemoryView, table: int, key: bytes) -> tuple[bytes, bytes] | None:
+        if table == api.SDV_IDS:
+            searched.append(key)
+        return first_from(view, table, key)
+
+    monkeypatch.setattr(MemoryView, "first_from", spy)
+    node, [peer] = node_with_vehicles(1)
+    others: list[list[str]] = [[], [], ["offline"], []]
+    for times, offline in zip((1, 1, 2, 2), others, strict=True):
+        node.trigger(["V0", *offline], "task_a_1", "d")
+        assert node.drain(peer) == [("task_a_1", b"1")]
+        assert len(searched) == times
+
+
+def test_a_row_which_joins_the_others_is_found_by_a_vehicle_which_had_none() -> None:
+    node, [peer] = node_with_vehicles(1)
+    node.trigger(["V0"], "task_a_1", "d")
+    assert node.drain(peer) == [("task_a_1", b"1")]
+    peer.hang_up()
+    node.work()
+    node.trigger(["V0"], "task_a_2", "d")
+    assert ids(node) == 1
+    assert node.drain(node.vehicle("V0")) == [("task_a_2", b"1")]
+
+
 def test_recent_rows_can_be_cancelled_and_grow_too_old() -> None:
     node, peers = node_with_vehicles(2)
     for peer in peers:
@@ -166,3 +199,18 @@ def test_memory_for_them_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for peer in peers:
         assert node.drain(peer) == [("task_a_1", b"1")]
     node.check()
+
+
+def test_vehicles_which_have_no_others_are_remembered_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert register_module.BARE_MAX <= 50_000
+    if register_module.__file__.endswith(".so"):
+        pytest.skip("the limit is compiled in")
+    monkeypatch.setattr(register_module, "BARE_MAX", 2)
+    node, peers = node_with_vehicles(3)
+    for request in ("task_a_1", "task_a_2"):
+        node.trigger(vins(peers), request, "d")
+        for peer in peers:
+            assert node.drain(peer) == [(request, b"1")]
+        assert 0 < len(node.fanout.register._bare) <= 2

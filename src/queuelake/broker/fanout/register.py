@@ -82,10 +82,11 @@ class Register:
         self._given_up.add(ts_ms)
         self.recent.drop(ts_ms)
 
-    def reveal(self, ts_ms: int) -> None:
-        """All rows of this trigger are durable."""
+    def reveal(self, ts_ms: int, are_recent: bool) -> None:
+        """All rows of this trigger are durable. `are_recent`: none of them joined the others."""
         self.hidden.discard(ts_ms)
-        self._bare.clear()
+        if not are_recent:
+            self._bare.clear()
 
     def gives_up(self) -> bool:
         """Whether the store has to be told of such a trigger."""
@@ -111,14 +112,19 @@ class Register:
         while True:
             found = view.first_from(api.SDV_IDS, start)
             if found is None or not found[0].startswith(vehicle):
-                if start == vehicle and len(self._bare) < BARE_MAX:
-                    self._bare.add(vehicle)
+                if start == vehicle:
+                    self._remember_bare(vehicle)
                 return recent
             if recent is not None and recent.key <= found[0]:
                 return recent
             if self.counts(found[0]):
                 return t.read_row(found[0], found[1])
             start = found[0] + b"\0"
+
+    def _remember_bare(self, vehicle: bytes) -> None:
+        if len(self._bare) >= BARE_MAX:
+            self._bare.clear()  # most of them may have left long ago
+        self._bare.add(vehicle)
 
     def _next_recent(self, vehicle: bytes, after: bytes) -> Row | None:
         row = self.recent.first_after(vehicle, after)

@@ -60,6 +60,7 @@ class Job:
 
     __slots__ = (
         "answer",
+        "are_recent",
         "at",
         "bytes",
         "connection",
@@ -115,6 +116,7 @@ class Job:
         self.line: list[Vehicle] = []  # the next of them, in order
         self.rows: dict[bytes, bytes] = {}  # of the next slice, so far
         self.recent: int = 0  # how many more it has, of vehicles which are connected
+        self.are_recent: bool = True  # no slice had any other rows
         self.bytes: int = 0  # of both
 
 
@@ -276,6 +278,8 @@ class Storing:
     def _put_slice(self, job: Job) -> None:
         group = self._runner.group
         group.batch.tables[api.SDV_IDS].update(job.rows)
+        if job.rows:
+            job.are_recent = False
         for key in job.rows:
             self._log.add(key)
         self._register.recent.put()
@@ -368,7 +372,7 @@ class Storing:
             job.slices += 1
         if job.is_last:
             job.stage = DROPPING
-            self._register.reveal(job.ts_ms)
+            self._register.reveal(job.ts_ms, job.are_recent)
             self._metrics.triggers += 1
             self._metrics.rows += job.count
         self._runner.want_turn(self._participant)
