@@ -61,7 +61,7 @@ def test_every_process_encodes_it_alike() -> None:
         "from queuelake.storage.api import Batch\n"
         "from queuelake.storage.batch_codec import encode_batch\n"
         "batch = Batch()\n"
-        "for n in range(50): batch.delete_chunk(1, 2, n); batch.replace(b'%d' % n)\n"
+        "for n in range(50): batch.delete_chunk(1, 2, n); batch.replaces.add(b'%d' % n)\n"
         "print(encode_batch(batch).hex())"
     )
     one, other = [

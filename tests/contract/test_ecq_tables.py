@@ -13,7 +13,7 @@ OWNER = t.digest(b"o")
 
 def put(batch: Batch, seq: int, key: bytes, payload: bytes = b"", owner: bytes = b"o") -> None:
     record = Record(b"", key, b"", b"", b"\x01\x01", payload, 1, 0, 1000 + seq, 0, seq)
-    t.put_entry(batch, t.digest(owner), t.digest(key), record)
+    t.put_entry(batch, t.digest(owner) + t.digest(key), record)
     t.put_seqno(batch, t.digest(owner), seq + 1, 1000 + seq, owner)
 
 

@@ -178,7 +178,7 @@ def test_a_mailbox_entry_which_is_gone_is_not_read(store: Store) -> None:
     for seq, name in ((1, b"a"), (2, b"b"), (3, b"a")):
         batch = Batch()
         record = Record(b"", name, b"", b"", b"", b"value %d" % seq, 1, 0, 100 + seq, 0, seq)
-        keys.append(ecq_tables.put_entry(batch, owner, ecq_tables.digest(name), record))
+        keys.append(ecq_tables.put_entry(batch, owner + ecq_tables.digest(name), record))
         ecq_tables.put_seqno(batch, owner, seq + 1, 0, b"car")
         log_tables.put_rows(batch, api.ECQ_LOG, shard, seq, keys[-1:])
         store.commit(batch)

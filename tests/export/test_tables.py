@@ -320,7 +320,7 @@ def test_windows_of_a_log_in_which_everything_is_gone_are_passed(
         keys = []
         for n in range(1, 12):
             one = Record(b"", b"k%d" % n, b"", b"", b"", b"p%d" % n, 1, 0, 1000 + n, 0, n)
-            key = ecq_tables.put_entry(batch, owner, ecq_tables.digest(one.key), one)
+            key = ecq_tables.put_entry(batch, owner + ecq_tables.digest(one.key), one)
             keys.append(key)
             if 3 < n < 10:
                 batch.delete(ECQ_PAYLOAD, key)

@@ -134,7 +134,8 @@ class Batch:
         self.chunk_deletes: set[bytes] = set()  # keys of chunks, without the piece
         self.chunk_trims: dict[bytes, int] = {}  # queue id + partition -> as `trims`
         self.sweep_rows: int = 0
-        self.replaces: set[bytes] = set()  # owner + key of mailbox entries
+        # Owner + key of mailbox entries: those there are go before anything of this batch is put.
+        self.replaces: set[bytes] = set()
         self.replaced: int = 0  # how many there were: known when it is committed
 
     def put(self, table: int, key: bytes, value: bytes) -> None:
@@ -168,10 +169,6 @@ class Batch:
         """
         self.delete(QUEUES, _QUEUE.pack(queue_id))
         self.put(DOOMED, _QUEUE.pack(queue_id), b"")
-
-    def replace(self, prefix: bytes) -> None:
-        """Delete the entries of one key of a mailbox before anything of this batch is put."""
-        self.replaces.add(prefix)
 
     def sweep(self, rows_max: int) -> None:
         """Delete so many rows of dropped queues, all tables counted; ask

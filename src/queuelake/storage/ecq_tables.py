@@ -8,14 +8,15 @@ ECQ_PAYLOAD  owner, key, sequence, when written -> until when, properties, paylo
 Sequences are claimed ahead in ECQ_SEQNO, so that most writes leave it alone: the last one which was
 given is that of the newest entry, or when there is none the one before that in ECQ_SEQNO.
 
-There is one entry of a key. Older ones go in the commit which brings the newer one (`Batch.replace`
-and `replace_entries`), by a look at the store from within: nobody has to read it before.
+There is one entry of a key. Older ones go in the commit which brings the newer one, by a look at
+the store from within (`Batch.replaces` and `replace_entries`): nobody has to read it before.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
+from functools import lru_cache
 from typing import Final, final
 
 from mypy_extensions import mypyc_attr
@@ -39,6 +40,8 @@ _STATE: Final = struct.Struct(">QQ")
 _PLACE: Final = struct.Struct(">QQ")
 _INDEX: Final = struct.Struct(">QQI")
 _PAYLOAD: Final = struct.Struct(">QI")
+_ENTRY: Final = struct.Struct(">QQQIQI")  # the numbers of all three, by one call
+_CACHED_KEY_BYTES_MAX: Final = 64
 
 
 @final
@@ -64,30 +67,39 @@ def digest(name: bytes) -> bytes:
     return hashlib.blake2b(name, digest_size=DIGEST_BYTES).digest()
 
 
+def key_digest(key: bytes) -> bytes:
+    """Owners mostly have the same keys, so those are asked for over and over."""
+    return _cached_digest(key) if len(key) <= _CACHED_KEY_BYTES_MAX else digest(key)
+
+
+@lru_cache(maxsize=4096)
+def _cached_digest(key: bytes) -> bytes:
+    return digest(key)
+
+
 def entry_size(key: bytes, record: Record) -> int:
     """What an entry counts against the limit of its owner."""
     return len(key) + len(record.properties) + len(record.payload)
 
 
-def put_entry(batch: Batch, owner: bytes, key_digest: bytes, record: Record) -> bytes:
-    """Write an entry, which replaces those of the same key; `owner` is a digest. Returns the key
-    of its payload."""
-    prefix = owner + key_digest
-    place = _PLACE.pack(record.seq, record.ts_ms)
+def put_entry(batch: Batch, prefix: bytes, record: Record) -> bytes:
+    """Write an entry, which replaces those of the same key; `prefix` is the digests of owner and
+    key. Returns the key of its payload."""
+    properties, expires_ms = record.properties, record.expires_ms
     size = entry_size(record.key, record)
-    head = _INDEX.pack(record.ts_ms, record.expires_ms, size)
-    batch.replace(prefix)
-    batch.put(ECQ_INDEX, owner + place[:8], head + record.key)
-    value = _PAYLOAD.pack(record.expires_ms, len(record.properties))
-    key = prefix + place
-    batch.put(ECQ_PAYLOAD, key, value + record.properties + record.payload)
+    numbers = _ENTRY.pack(record.seq, record.ts_ms, expires_ms, size, expires_ms, len(properties))
+    tables = batch.tables  # each call of a method would be interpreted
+    batch.replaces.add(prefix)
+    tables[ECQ_INDEX][prefix[:DIGEST_BYTES] + numbers[:8]] = numbers[8:28] + record.key
+    key = prefix + numbers[:16]
+    tables[ECQ_PAYLOAD][key] = numbers[28:] + properties + record.payload
     return key
 
 
 def delete_entry(batch: Batch, owner: bytes, row: IndexRow) -> None:
     place = _PLACE.pack(row.seq, row.ts_ms)
     batch.delete(ECQ_INDEX, owner + place[:8])
-    batch.delete(ECQ_PAYLOAD, owner + digest(row.key) + place)
+    batch.delete(ECQ_PAYLOAD, owner + key_digest(row.key) + place)
 
 
 def replace_entries(transaction: WriteTransaction, batch: Batch) -> None:
@@ -152,7 +164,7 @@ def index_end(owner: bytes) -> bytes:
 
 
 def payload_key(owner: bytes, row: IndexRow) -> bytes:
-    return owner + digest(row.key) + _PLACE.pack(row.seq, row.ts_ms)
+    return owner + key_digest(row.key) + _PLACE.pack(row.seq, row.ts_ms)
 
 
 def read_entry(view: ReadTransaction, owner: bytes, row: IndexRow) -> Record | None:

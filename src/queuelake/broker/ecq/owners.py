@@ -38,7 +38,7 @@ class Owner:
             api.ECQ_INDEX, t.index_key(self.digest, 0), t.index_end(self.digest)
         ):
             row = t.read_index_row(key, value)
-            sizes[t.digest(row.key)] = row.size
+            sizes[t.key_digest(row.key)] = row.size
             total += row.size
         self.sizes = sizes
         self.bytes = total

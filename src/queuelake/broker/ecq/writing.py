@@ -38,7 +38,7 @@ class Write:
     ) -> None:
         self.owner: bytes = owner
         self.record: Record = record
-        self.key: bytes = t.digest(record.key)
+        self.key: bytes = t.key_digest(record.key)
         self.session: Session | None = session
         self.packet_id: int = packet_id
 
@@ -130,8 +130,8 @@ class Writes:
                 owner.next_seq += 1
                 latest[owner.digest + write.key] = write
         log = self.log
-        for write in latest.values():
-            log.add(t.put_entry(batch, owners[write.owner].digest, write.key, write.record))
+        for prefix, write in latest.items():
+            log.add(t.put_entry(batch, prefix, write.record))
         now_ms = pending[-1].record.ts_ms
         for name, owner in owners.items():
             if owner.next_seq > owner.claimed:
