@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import uvloop
@@ -314,8 +315,8 @@ async def test_who_left_is_not_there(servers: NatsServers, name: str) -> None:
     async with Nodes() as nodes:
         here = await nodes.join(servers.urls(0), name, "here")
         there = await nodes.join(servers.urls(1), name, "there")
-        assert await here.messenger.is_there("there")
-        assert await there.messenger.is_there("here")
+        await until(partial(here.messenger.is_there, "there"))  # servers tell each other of nodes
+        await until(partial(there.messenger.is_there, "here"))
         assert not await here.messenger.is_there("nobody")
         await there.close()
 

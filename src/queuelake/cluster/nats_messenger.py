@@ -19,6 +19,7 @@ from queuelake.cluster.nats_link import Link, NoAnswerError, NobodyListensError
 UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 PAYLOAD_BYTES_MAX: Final = 1024 * 1024
 PING_TIMEOUT_S: Final = 1.0
+ASK_AGAIN_S: Final = 0.15
 
 log = logging.getLogger("queuelake.cluster")
 
@@ -67,8 +68,15 @@ class NatsMessenger:
         await self._link.subscribe(self._prefix + subject, on_message)
 
     async def is_there(self, node: str) -> bool:
-        """As the engine says it. While a node goes from one server to another it is not there, for
-        some milliseconds: ask twice."""
+        """A node which goes from one server to another is nowhere for some milliseconds, so who is
+        not there is asked for twice."""
+        return await self._is_heard(node) or await self._is_heard_later(node)
+
+    async def _is_heard_later(self, node: str) -> bool:
+        await asyncio.sleep(ASK_AGAIN_S)
+        return await self._is_heard(node)
+
+    async def _is_heard(self, node: str) -> bool:
         try:
             await self.ping(node)
         except NobodyListensError:
