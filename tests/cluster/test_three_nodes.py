@@ -103,6 +103,21 @@ def test_the_owner_is_killed_and_nothing_confirmed_is_lost(
     cluster.wait_until_equal()
 
 
+def test_a_quorum_queue_outlives_its_owner(cluster: Cluster, connect_to: ConnectTo) -> None:
+    owner = cluster.wait_for_owner()
+    publisher = connect_to((owner + 1) % 3)
+    assert publisher.configure("strict", type="quorum") == SUCCESS
+    for number in range(20):
+        assert publisher.publish("strict", str(number)) == SUCCESS
+    cluster.kill_node(owner)
+    after = cluster.wait_for_owner(other_than=owner)
+    worker = connect_to(after)
+    assert worker.subscribe("strict") < 0x80
+    assert [int(one.payload) for one in worker.receive_and_ack(20)] == list(range(20))
+    cluster.nodes[owner].start()
+    cluster.wait_until_equal()
+
+
 def test_a_node_which_lost_its_disk_copies_the_store(
     cluster: Cluster, connect_to: ConnectTo
 ) -> None:
