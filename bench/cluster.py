@@ -19,6 +19,7 @@ from pathlib import Path
 
 from clusters import Cluster, find_clusters, made
 from figures import Figure, LoadError, show
+from queues import CONFIG
 from reports import run_generator
 from usage import cpu_s
 
@@ -26,17 +27,7 @@ CPU_TARGET, P50_TARGET = 0.5, 1.0  # as a multiple of RabbitMQ's
 ROUNDS = 3
 RATE, PACED_S = 500, 8
 PROGRAMS = {"queuelake": "mqttload", "rabbitmq": "amqpload"}
-PREFETCHES = {"prefetch 10": "bench-one", "prefetch 1000": "bench-wide"}
-# The loads publish as fast as they may: a backlog is no reason to refuse them.
-CONFIG = """
-[queues.defaults]
-limits.max_queue_depth = 100000000
-[queues."bench-one"]
-partitions = 1
-[queues."bench-wide"]
-partitions = 1
-performance.prefetch = 1000
-"""
+PREFETCHES = {"prefetch 10": "bench-one", "prefetch 1000": "bench-wide"}  # in CONFIG
 
 
 @dataclass(frozen=True)
