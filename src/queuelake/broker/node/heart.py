@@ -81,16 +81,22 @@ class Heart:
             self.synced = position
 
     async def _truncate(self) -> None:
-        """The owner forgets what every node has, and what nobody should wait for any longer."""
+        """The owner forgets what nobody needs."""
         member = self._member
         if member.serving is None:
             return
         size, limit = await member.log.size_bytes(), member.config.log_bytes_max
-        if size < min(LOG_BYTES_KEPT, limit):
-            return
-        known = [report for report, _ in member.roster.all()]
-        waited_for = known if size < limit else member.roster.alive()
-        upto = min([self.synced, *[one.synced for one in waited_for]])
+        known = [report.synced for report, _ in member.roster.all()]
+        alive = [report.synced for report in member.roster.alive()]
+        upto = needless(size, limit, [self.synced, *known], [self.synced, *alive])
         first, _ = await member.log.ends()
         if upto >= first:
             await member.log.truncate(upto)
+
+
+def needless(size: int, limit: int, known: list[int], alive: list[int]) -> int:
+    """Up to where a log of this size can be cut: what every node has synced, those which are dead
+    included until the log has its full size. 0 while it is so short that a copy costs more."""
+    if size < min(LOG_BYTES_KEPT, limit):
+        return 0
+    return min(known if size < limit else alive)
