@@ -104,4 +104,3 @@ class ClusterFigures(Struct, frozen=True):
     failovers: Annotated[int, Meta(description="times this node became the owner")] = 0
     fenced: Annotated[int, Meta(description="times it was the owner and lost that")] = 0
     copies: Annotated[int, Meta(description="stores copied from another node")] = 0
-    tunnels: int = 0

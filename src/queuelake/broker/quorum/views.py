@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from queuelake import names
 from queuelake.broker import queue_views
+from queuelake.broker.queue_census import latency_s
 from queuelake.broker.quorum.host import QuorumHost
 from queuelake.broker.quorum.rows import PARTITION
 from queuelake.control_queues import (
@@ -17,7 +18,6 @@ from queuelake.control_queues import (
     QueueSummary,
     Rates,
 )
-from queuelake.engine.counters import quantile_ms
 from queuelake.engine.quorum.sessions import Consumer
 from queuelake.storage import queue_tables as t
 
@@ -37,8 +37,6 @@ def summary(host: QuorumHost) -> QueueSummary:
 
 def stats(host: QuorumHost, dead_letters: int) -> QueueStats:
     machine, counters = host.machine, host.counters
-    latencies = counters.latency.counts
-    known = any(latencies)
     return QueueStats(
         names.address(host.name),
         depth=machine.total,
@@ -56,8 +54,8 @@ def stats(host: QuorumHost, dead_letters: int) -> QueueStats:
         expired_total=counters.expired,
         dropped_total=counters.dropped,
         dead_lettered_by_reason=dict(counters.dead),
-        latency_p50_s=quantile_ms(latencies, 0.5) / 1000 if known else None,
-        latency_p99_s=quantile_ms(latencies, 0.99) / 1000 if known else None,
+        latency_p50_s=latency_s(counters, 0.5),
+        latency_p99_s=latency_s(counters, 0.99),
     )
 
 
