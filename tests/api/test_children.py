@@ -23,6 +23,7 @@ from queuelake.errors import ConfigError
 from queuelake.settings import Http, Settings
 from tests.api.fake_broker import FakeBroker
 from tests.api.live import Answer, basic, fetch, wait_until
+from tests.harness.processes import alive
 
 SETTINGS = Settings(http=Http(port=0))
 # Waits for the end of its input, as every child does.
@@ -32,21 +33,6 @@ STUBBORN = (
     "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
     "open(sys.argv[1], 'wb').write(sys.stdin.buffer.readline()); time.sleep(60)"
 )
-
-
-def alive(pid: int) -> bool:
-    try:
-        # A killed process whose parent is gone too may stay a zombie in a container.
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state != "Z"
-    except FileNotFoundError:
-        if Path("/proc/self").exists():
-            return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def gone(pid: int) -> bool:

@@ -18,10 +18,9 @@ from queuelake.apikey import add_key, read_api_key
 from tests.api.grpc_client import Curl, GrpcClient, Refused, as_rest
 from tests.api.live import wait_until
 from tests.api.queue_rest import Connect, Rest, consume, reject_one
-from tests.api.test_children import alive
 from tests.conftest import BrokerFactory
-from tests.export.test_process import children
 from tests.harness.broker import ROOT, BrokerError, BrokerProcess, package_root
+from tests.harness.processes import alive, children
 from tests.interop.certificates import Authority
 from tests.queues.client import SUCCESS
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import os
+import signal
 import socket
 from typing import Any
 from urllib.parse import urlencode
@@ -16,6 +18,7 @@ from queuelake.apikey import add_key, remove_key
 from tests.api.live import Answer, LiveAdmin, fetch
 from tests.console.browser import Console
 from tests.harness.broker import BrokerProcess
+from tests.harness.processes import children
 
 SOCKET = "/console/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 HTML = {"Accept": "text/html"}
@@ -190,8 +193,14 @@ def test_a_role_which_changed_ends_the_session_before_anything_is_done(
     page.get_by_role("button", name="Publish").click()
     page.get_by_label("Payload").fill("too late")
     lowered = data_dir / "api-keys"
-    lowered.write_text(lowered.read_text().replace("fallen:operator:", "fallen:viewer:"))
-    page.get_by_role("dialog").get_by_role("button", name="Publish").click()
+    # The page asks each second whether its session stands: stopped, it learns of it with the click.
+    (admin,) = children(console.broker.pid, "queuelake.admin")
+    os.kill(admin, signal.SIGSTOP)
+    try:
+        lowered.write_text(lowered.read_text().replace("fallen:operator:", "fallen:viewer:"))
+        page.get_by_role("dialog").get_by_role("button", name="Publish").click()
+    finally:
+        os.kill(admin, signal.SIGCONT)
     page.get_by_role("button", name="Log in").wait_for()
     assert rest.queue("door/fallen", "/stats").json["depth"] == 0
     remove_key(data_dir, "fallen")

@@ -17,27 +17,13 @@ from queuelake import flight as contract
 from queuelake.apikey import add_key
 from queuelake.control_client import call
 from tests.api.live import wait_until
-from tests.api.test_children import alive
 from tests.conftest import BrokerFactory
 from tests.export.conftest import Connect
 from tests.export.reading import FLIGHT, Flight, batches
 from tests.harness.broker import BrokerError, BrokerProcess, package_root
+from tests.harness.processes import alive, children
 from tests.interop.certificates import Authority
 from tests.queues.client import SUCCESS
-
-
-def children(pid: int, module: str) -> list[int]:
-    """Processes which this one started as `python -m module`."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            line = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it has ended meanwhile
-        if parent == pid and module.encode() in line:
-            found.append(int(folder.name))
-    return found
 
 
 def export_pid(broker: BrokerProcess) -> int:
