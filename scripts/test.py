@@ -117,6 +117,8 @@ class Run:
 def environment(build: str) -> dict[str, str]:
     found = dict(os.environ, QUEUELAKE_BUILD=build)
     found.pop("PYTHONPATH", None)
+    # Every broker of an interpreted run would compile the whole product anew.
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
     if build == "interpreted":
         found["PYTHONPATH"] = str(ROOT / "src")
     # Tests call `queuelake` as users do: from the PATH.
