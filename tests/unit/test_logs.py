@@ -6,9 +6,9 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
-import structlog
 
 from queuelake.logs import configure_logging
 from queuelake.settings import Log
@@ -24,7 +24,6 @@ def _restore_logging() -> Iterator[None]:
     root.handlers = handlers
     root.setLevel(level)
     logging.captureWarnings(False)
-    structlog.reset_defaults()
 
 
 def lines(form: str, level: str = "info") -> tuple[io.StringIO, Log]:
@@ -37,7 +36,7 @@ def lines(form: str, level: str = "info") -> tuple[io.StringIO, Log]:
 def test_json_is_one_object_for_each_record() -> None:
     stream, _ = lines("json")
     log.info("client %s connected", "c1", extra={"ip": "127.0.0.1"})
-    structlog.get_logger("queuelake.other").warning("store grew", bytes=5)
+    logging.getLogger("queuelake.other").warning("store grew", extra={"bytes": 5, "level": "none"})
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert first["event"] == "client c1 connected"
     assert (first["level"], first["logger"], first["ip"]) == ("info", "queuelake.test", "127.0.0.1")
@@ -63,14 +62,43 @@ def test_a_newline_from_a_client_or_an_error_makes_no_second_line(form: str) -> 
 def test_payloads_and_passwords_are_hidden(form: str) -> None:
     stream, _ = lines(form)
     log.info("login", extra={"password": "hunter2", "payload": b"hunter2"})
-    structlog.get_logger().info("login", secret="hunter2", Token="hunter2")
+    log.info("login", extra={"secret": "hunter2", "Token": "hunter2"})
     assert "hunter2" not in stream.getvalue()
     assert len(stream.getvalue().splitlines()) == 2
 
 
-def test_the_level_holds_for_both_kinds_of_loggers() -> None:
+def test_records_below_the_level_are_not_written() -> None:
     stream, _ = lines("json", "warning")
     log.info("quiet")
-    structlog.get_logger().info("quiet")
     log.error("loud")
     assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_a_line_for_people_has_columns_and_quotes_what_has_spaces() -> None:
+    stream, _ = lines("console")
+    log.warning("disk is nearly full", extra={"free": 5, "path": "/data", "advice": "make room"})
+    written, _, line = stream.getvalue().partition(" ")
+    assert datetime.fromisoformat(written).tzinfo == UTC
+    assert line == (
+        "[warning  ] disk is nearly full              [queuelake.test]"
+        " advice='make room' free=5 path=/data\n"
+    )
+
+
+def test_colors_are_for_terminals() -> None:
+    stream = Terminal()
+    configure_logging(Log(), stream)
+    log.warning("disk is nearly full")
+    assert "\033[33mwarning" in stream.getvalue()
+    assert "\033" not in plain_line()
+
+
+def plain_line() -> str:
+    stream, _ = lines("console")
+    log.warning("disk is nearly full")
+    return stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
