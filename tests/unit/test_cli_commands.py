@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from queuelake.cli.main import app
+from queuelake.cli.commands import app
 from tests.harness.broker import package_root
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from queuelake.cli.options import read_settings
+from queuelake.cli.reading import read_settings
 from queuelake.cli.showing import print_json
 from queuelake.errors import RefusedError
 from queuelake.toml_writing import toml_lines

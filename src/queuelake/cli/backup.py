@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from queuelake.cli.options import Assignments, Config, DataDir, read_settings
+from queuelake.cli.options import Assignments, Config, DataDir
 from queuelake.cli.progress import growing
+from queuelake.cli.reading import read_settings
 from queuelake.errors import RefusedError
 
 EPILOG = """

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from queuelake.cli.serve import FILES_BESIDE_CONNECTIONS
+from queuelake.cli.foreground import FILES_BESIDE_CONNECTIONS
 
 if TYPE_CHECKING:
     from queuelake.settings import Settings

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from queuelake.cli.options import Assignments, Config, DataDir, read_settings
+from queuelake.cli.options import Assignments, Config, DataDir
+from queuelake.cli.reading import read_settings
 from queuelake.toml_writing import toml_lines
 
 EPILOG = """

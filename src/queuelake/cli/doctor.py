@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from queuelake.cli.options import Assignments, Config, DataDir, read_settings
+from queuelake.cli.options import Assignments, Config, DataDir
+from queuelake.cli.reading import read_settings
 from queuelake.errors import ConfigError
 
 if TYPE_CHECKING:

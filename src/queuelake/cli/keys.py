@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from queuelake.cli.options import Config, DataDir, read_settings
+from queuelake.cli.options import Config, DataDir
+from queuelake.cli.reading import read_settings
 
 EPILOG = """
 Examples:

@@ -4,20 +4,16 @@ options it shares with others."""
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from queuelake.settings import Settings
+from queuelake.cli.reading import CONFIG_VARIABLE
 
 Values = dict[str, Any]
 Parameters = Mapping[str, inspect.Parameter]
-
-CONFIG_VARIABLE = "QUEUELAKE_CONFIG"
 
 Config = Annotated[
     str | None,
@@ -64,22 +60,3 @@ def with_options(
         [parameter.replace(kind=keyword) for parameter in (*own, *common.values())]
     )
     return command
-
-
-def read_settings(
-    config: str | None, data_dir: str | None, assignments: list[str] | None
-) -> Settings:
-    """Load the configuration these options describe."""
-    return read_settings_and_origins(config, data_dir, assignments)[0]
-
-
-def read_settings_and_origins(
-    config: str | None, data_dir: str | None, assignments: list[str] | None
-) -> tuple[Settings, dict[str, str]]:
-    """The same, and where each value came from which is no default."""
-    from queuelake.settings import load_settings_and_origins
-
-    values = list(assignments or [])
-    if data_dir is not None:
-        values.append(f"data_dir={data_dir}")
-    return load_settings_and_origins(config, os.environ, values)

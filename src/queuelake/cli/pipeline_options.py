@@ -20,10 +20,10 @@ from queuelake.cli.options import (
     Config,
     DataDir,
     Values,
-    read_settings,
     shared,
     with_options,
 )
+from queuelake.cli.reading import read_settings
 from queuelake.errors import QueuelakeError
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
-from queuelake.cli.options import Values, read_settings, shared, with_options
+from queuelake.cli.options import Values, shared, with_options
+from queuelake.cli.reading import read_settings
 from queuelake.errors import AnswerError, BrokerDownError, QueuelakeError, RefusedError
 
 TIMEOUT_S = 310.0  # the longest operations are answered within five minutes
