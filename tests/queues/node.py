@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from queuelake.broker.queues.host import HostedQueue
-from queuelake.settings import Lake, Queues, Settings
+from queuelake.settings import Lake, Limits, Queues, Settings
 from queuelake.storage import api
 from queuelake.storage import queue_tables as t
 from tests.harness import packets as p
@@ -17,8 +17,11 @@ SECOND_MS = 1000
 class QueueNode(Node):
     """Queues are named without `$queue/`; everything is done when a method returns."""
 
-    def __init__(self, *, lake: Lake | None = None, **queues: Any) -> None:
-        super().__init__(Settings(queues=Queues(**queues), lake=lake or Lake()))
+    def __init__(
+        self, *, lake: Lake | None = None, limits: Limits | None = None, **queues: Any
+    ) -> None:
+        settings = Settings(queues=Queues(**queues), lake=lake or Lake(), limits=limits or Limits())
+        super().__init__(settings)
         self._packet_id = 0
         self._readers = 0
 

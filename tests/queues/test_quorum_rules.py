@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from queuelake.settings import Limits
 from tests.harness import packets as p
 from tests.harness.packets import Packet
 from tests.queues.client import QUOTA_EXCEEDED, SPECIFIC, SUCCESS
@@ -380,3 +381,30 @@ def test_queues_which_are_dead_letter_queues_of_each_other_come_to_an_end(
         node.publish("a", str(number))
     hosts = node.broker.queues.quorum.hosts
     assert [hosts[name].machine.total for name in "ab"] == [1, 1]
+
+
+@pytest.mark.rule("Q30")
+def test_a_client_with_too_much_which_is_not_applied_is_not_read() -> None:
+    node = QueueNode(limits=Limits(unconfirmed_bytes_per_client_max=1000))
+    node.make("q", **QUORUM)
+    host = node.broker.queues.quorum.find("q")
+    assert host is not None
+    worker = node.consumer("q", None, ack_mode="publish")
+    for number in range(5):
+        node.publish("q", str(number))
+    held = deliveries(worker)
+    worker.transport.send(p.publish("$queue/q", bytes(2000), qos=1, packet_id=1))
+    assert not worker.transport.is_read()
+    for packet_id, one in enumerate(held, 2):
+        said = [("user_property", ("message-id", dict(one.user_properties)["message-id"]))]
+        packet = p.publish("$queue/q/$ack", b"", qos=1, packet_id=packet_id, properties=said)
+        worker.transport.send(packet)
+    worker.transport.send(p.publish("$queue/q", b"later", qos=1, packet_id=9))
+    node.loop.run_until_idle()
+    assert (host.counters.enqueued, host.counters.acked) == (6, 0)  # the rest waits in the socket
+    node.committer.commit()
+    node.loop.run_until_idle()  # what waited is one group now, settlements and all
+    assert (host.counters.enqueued, host.counters.acked) == (7, 5)
+    assert worker.transport.is_read()
+    node.work()
+    assert host.machine.total == 2

@@ -73,6 +73,22 @@ def mistakes(tree: dict[str, object]) -> str:
             {"type": "quorum", "delivery_limit": -2},
             "delivery_limit = -2: allowed: an integer from -1",
         ),
+        (
+            {"type": "quorum", "archive": True},
+            'archive = true: a setting of type "classic" and "stream", not of "quorum"',
+        ),
+        (
+            {"type": "quorum", "initial_group_size": 5},
+            "initial_group_size = 5: no setting of a queue: in a cluster every queue is on all",
+        ),
+        (
+            {"type": "quorum", "target_group_size": 5},
+            "target_group_size = 5: no setting of a queue: in a cluster every queue is on all",
+        ),
+        (
+            {"type": "quorum", "queue_leader_locator": "balanced"},
+            'queue_leader_locator = "balanced": no setting of a queue: one node serves all queues',
+        ),
     ],
 )
 def test_a_setting_which_makes_no_sense_is_named_with_its_type(

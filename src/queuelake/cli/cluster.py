@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from queuelake.cli.recover import recover
 from queuelake.cli.rest import AsJson, Rest, Yes, confirm, over_rest, path
 from queuelake.cli.showing import print_json, print_table
 
@@ -19,8 +20,10 @@ Examples:
   queuelake cluster drain --end
   queuelake cluster remove node-3            it will not come back
   queuelake cluster check                    are all stores the same?
+  queuelake cluster recover                  the log is lost: begin again with this store
 
-They ask the node of this machine, or with --url and --key another one.
+They ask the node of this machine, or with --url and --key another one; recover is for a node which
+is stopped.
 """
 
 app = typer.Typer(
@@ -143,6 +146,9 @@ def check(rest: Rest, as_json: AsJson = False) -> None:
             print(f"{node} did not answer")
         print(f"at position {found['position']}: {'equal' if found['equal'] else 'they differ'}")
     raise typer.Exit(0 if found["equal"] and not found["missing"] else 1)
+
+
+app.command()(recover)
 
 
 def _print_members(found: Sequence[dict[str, Any]]) -> None:

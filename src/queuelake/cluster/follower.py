@@ -16,7 +16,7 @@ from typing import Final
 
 from queuelake.cluster.checking import Checks, InThread, OnCheck
 from queuelake.cluster.engine import EngineError, Log, TruncatedError
-from queuelake.cluster.entry import BATCH, CHECK, GENESIS, BadEntryError, Entry
+from queuelake.cluster.entry import BATCH, CHECK, GENESIS, BadEntryError, Entry, read_part
 from queuelake.cluster.founding import Behind, Founding
 from queuelake.cluster.replica import Position, Replica, barrier
 from queuelake.errors import StorageError
@@ -35,7 +35,10 @@ class Stuck(StorageError):
 
 
 class LostLogError(StorageError):
-    """The log ends before what this replica has applied: it was lost, or is another cluster's."""
+    """The log has not what this replica has applied: it was lost, or is another cluster's.
+
+    See `queuelake cluster recover`.
+    """
 
 
 class Follower:
@@ -168,7 +171,24 @@ class Follower:
         accepted = self._replica.accepted.position
         if last < accepted:
             raise LostLogError(f"the log ends at position {last}, this node has applied {accepted}")
+        await self._check_log()
         return last
+
+    async def _check_log(self) -> None:
+        """A log which began anew may be longer by now: is the last entry applied still in it?"""
+        accepted = self._replica.accepted
+        if accepted.position == 0:
+            return
+        try:
+            values = await self._log.read(accepted.position, 1)
+        except TruncatedError:
+            return  # it is cut behind what all have, which is how it should be
+        part = read_part(values[0]) if values else None
+        if part is not None and (part.epoch, part.number) != (accepted.epoch, accepted.number):
+            raise LostLogError(
+                f"position {accepted.position} of the log is entry {part.number} of epoch "
+                f"{part.epoch}, this node has applied {accepted.number} of epoch {accepted.epoch}"
+            )
 
     async def _read_all(self) -> None:
         """Up to what this node was told of, and on as long as there is much."""

@@ -34,11 +34,13 @@ class NatsEngine:
             ConfigError: NATS does not want us, or another node has our name.
         """
         engine = cls(config, await Link.connect(config))
+        messenger = engine._messenger
         try:
-            await engine._messenger.ping(config.node_name)
+            await messenger.ping(config.node_name)
         except NoAnswerError:
-            await engine._messenger.start()
-            return engine
+            await messenger.start()
+            if await messenger.claim_name():
+                return engine
         await engine.close()
         raise ConfigError([f'cluster.node = "{config.node_name}": another node has this name'])
 

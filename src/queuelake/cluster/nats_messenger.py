@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import deque
 from typing import Final
 
@@ -20,6 +21,7 @@ UNSENT_BYTES_MAX: Final = 64 * 1024 * 1024
 PAYLOAD_BYTES_MAX: Final = 1024 * 1024
 PING_TIMEOUT_S: Final = 1.0
 ASK_AGAIN_S: Final = 0.15
+CLAIM_BYTES: Final = 16
 
 log = logging.getLogger("queuelake.cluster")
 
@@ -37,11 +39,28 @@ class NatsMessenger:
         self._unsent_bytes = 0
         self._wake = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
+        self._claim = secrets.token_bytes(CLAIM_BYTES)  # empty: the name is ours
 
     async def start(self) -> None:
         """Be there for `is_there` of the other nodes, and begin to send."""
         self._sender = asyncio.create_task(self._send_all())
         await self._link.subscribe(self._ping_subject(self.node), self._on_ping)
+
+    async def claim_name(self) -> bool:
+        """After `start`: whether no other node has this name.
+
+        Of several which come at once the lowest claim stays. It is made twice, because servers
+        need a moment to hear from each other who listens where.
+        """
+        for _ in range(2):
+            try:
+                question = await self._link.ask(self._ping_subject(self.node), self._claim)
+                await self._link.answer(question, ASK_AGAIN_S)
+            except NoAnswerError:
+                continue
+            return False
+        self._claim = b""
+        return True
 
     async def close(self) -> None:
         if self._sender is not None:
@@ -99,6 +118,9 @@ class NatsMessenger:
         return f"{self._prefix}node.{node}.ping"
 
     async def _on_ping(self, message: Msg) -> None:
+        """Asked whether this node is there, or whether its name is taken."""
+        if message.data and message.data <= self._claim:
+            return  # our own claim, or one which goes before it
         try:
             await self._link.send(message.reply, b"")
         except NoAnswerError:
