@@ -85,7 +85,9 @@ class LmdbStore:
             metasync=not self._replicated,
             mode=0o600,
         )
-        self._tables = [self._env.open_db(name.encode()) for name in TABLE_NAMES]
+        # In one transaction: a new store would be synced once for each table.
+        with self._env.begin(write=True) as transaction:
+            self._tables = [self._env.open_db(name.encode(), transaction) for name in TABLE_NAMES]
 
     def _reopen(self) -> None:
         """LMDB refuses everything after it could not write its own head: begin anew.
