@@ -10,7 +10,10 @@ from tests.conftest import BrokerFactory
 
 # They take longer to import than the broker itself, and stay in memory as long as it runs. What
 # needs one of them says so in its settings, or is another command or a child process.
-NOT_OF_THE_BROKER = {"attr", "fastapi", "nats", "pyarrow", "pydantic", "rich", "typer", "uvicorn"}
+NOT_OF_THE_BROKER = {
+    *("attr", "fastapi", "nats", "pyarrow", "pydantic", "rich", "typer", "uvicorn", "websockets"),
+    "importlib.metadata",  # which comes with much of `email`
+}
 
 
 def test_options_are_pairs() -> None:

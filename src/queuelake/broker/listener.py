@@ -10,15 +10,37 @@ import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from queuelake.broker.certificates import load_certificate, make_context
-from queuelake.broker.websocket import PATH, ClientProtocol, WebSocketAdapter
 from queuelake.errors import ConfigError
 from queuelake.settings import Listener, Settings
 
 log = logging.getLogger("queuelake.listener")
 
 BACKLOG = 4096
+WEBSOCKET_PATH = "/mqtt"
+
+
+class ClientProtocol(Protocol):
+    """What serves one client: a `Connection`, or who passes its bytes on to one."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def eof_received(self) -> bool: ...
+
+    def connection_lost(self, error: Exception | None) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def leave(self, why: str, clean: bool) -> None:
+        """The client is gone, or must go, whatever its transport says yet."""
+        ...
+
 
 ProtocolFactory = Callable[[str], ClientProtocol]  # from the scheme of a listener
 
@@ -51,7 +73,7 @@ class Listeners:
         make = self._make_protocol
         # asyncio asks for the methods of a protocol, not for its base class.
         if scheme in ("ws", "wss"):
-            return lambda: WebSocketAdapter(make(scheme))  # type: ignore[return-value]
+            return lambda: _over_websocket(make(scheme))
         return lambda: make(scheme)  # type: ignore[return-value]
 
     async def _open_tcp(
@@ -76,7 +98,7 @@ class Listeners:
                 ]
             ) from None
         self._servers.append(server)
-        path = PATH if scheme in ("ws", "wss") else ""
+        path = WEBSOCKET_PATH if scheme in ("ws", "wss") else ""
         for opened in server.sockets:
             host, port = opened.getsockname()[:2]
             host = f"[{host}]" if opened.family == socket.AF_INET6 else host
@@ -110,3 +132,10 @@ class Listeners:
         if self._unix_path:
             with contextlib.suppress(OSError):
                 os.unlink(self._unix_path)
+
+
+def _over_websocket(client: ClientProtocol) -> asyncio.BaseProtocol:
+    # The library is a tenth of what a broker imports: it is for those who have such clients.
+    from queuelake.broker.websocket import WebSocketAdapter
+
+    return WebSocketAdapter(client)  # type: ignore[return-value]

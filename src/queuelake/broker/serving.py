@@ -16,11 +16,11 @@ from queuelake.broker.audit import Audit
 from queuelake.broker.committer import Committer
 from queuelake.broker.connection import Connection
 from queuelake.broker.core import Broker
+from queuelake.broker.listener import ClientProtocol
 from queuelake.broker.operation import Operation
 from queuelake.broker.operations import Operations
 from queuelake.broker.sys_topics import SysTopics
 from queuelake.broker.tracing import Tracer
-from queuelake.broker.websocket import ClientProtocol
 from queuelake.control_cluster import OPERATIONS as OF_CLUSTERS
 from queuelake.errors import ConfigError, NotFoundError
 from queuelake.settings import Settings

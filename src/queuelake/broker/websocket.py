@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from websockets.exceptions import InvalidHandshake
 from websockets.frames import Frame, Opcode
@@ -18,35 +18,16 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from queuelake.broker.listener import WEBSOCKET_PATH, ClientProtocol
+
 log = logging.getLogger("queuelake.websocket")
 _quiet = logging.getLogger("queuelake.websocket.frames")
 _quiet.setLevel(logging.CRITICAL)
 
-PATH = "/mqtt"
 SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 UNREAD_BYTES_MAX = 64 * 1024 * 1024
 UNSUPPORTED_DATA = 1003
-
-
-class ClientProtocol(Protocol):
-    """What serves one client: a `Connection`, or who passes its bytes on to one."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None: ...
-
-    def data_received(self, data: bytes) -> None: ...
-
-    def eof_received(self) -> bool: ...
-
-    def connection_lost(self, error: Exception | None) -> None: ...
-
-    def pause_writing(self) -> None: ...
-
-    def resume_writing(self) -> None: ...
-
-    def leave(self, why: str, clean: bool) -> None:
-        """The client is gone, or must go, whatever its transport says yet."""
-        ...
 
 
 class WebSocketAdapter(asyncio.Transport):
@@ -80,8 +61,8 @@ class WebSocketAdapter(asyncio.Transport):
         self._deliver(payloads)
 
     def _handshake(self, request: Request) -> None:
-        if request.path.partition("?")[0] != PATH:
-            response = self._frames.reject(HTTPStatus.NOT_FOUND, f"MQTT is at {PATH}\n")
+        if request.path.partition("?")[0] != WEBSOCKET_PATH:
+            response = self._frames.reject(HTTPStatus.NOT_FOUND, f"MQTT is at {WEBSOCKET_PATH}\n")
         else:
             try:
                 response = self._frames.accept(request)

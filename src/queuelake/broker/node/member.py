@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 
 from queuelake.broker.committer import CommitThread
 from queuelake.broker.connection import Connection
+from queuelake.broker.listener import ClientProtocol
 from queuelake.broker.node import forwarding
 from queuelake.broker.node.following import AGAIN_S, Following
 from queuelake.broker.node.heart import Heart
@@ -30,7 +31,6 @@ from queuelake.broker.node.roster import Roster
 from queuelake.broker.node.unserved import last_words
 from queuelake.broker.operation import Operation
 from queuelake.broker.serving import Place, Serving
-from queuelake.broker.websocket import ClientProtocol
 from queuelake.cluster.committer import ReplicatedCommitter
 from queuelake.cluster.copying import KIND as STORE
 from queuelake.cluster.copying import StoreCopies
