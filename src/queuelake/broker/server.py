@@ -119,8 +119,8 @@ class Server:
         if settings.storage.durability == "buffered":
             stack.callback(asyncio.create_task(_sync_now_and_then(node)).cancel)
         gc.set_threshold(*GC_THRESHOLDS)
-        gc.collect()
         gc.freeze()  # what lives now lives for ever: spare the collector the walk
+        gc.enable()
         log.info(
             "queuelake %s, hot path %s, data in %s",
             __version__,

@@ -8,6 +8,7 @@ runs. A plain `serve` needs none of it: pairs of an option and its value. Whatev
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 from typing import NamedTuple
@@ -44,6 +45,7 @@ def plain_serve(words: list[str]) -> ServeOptions | None:
 
 def run_broker(options: ServeOptions) -> int:
     """Run the broker until SIGTERM or Ctrl-C; returns the exit code."""
+    gc.disable()  # a start makes what stays; the server turns it on again
     settings, origins = read_settings_and_origins(*options)
     from queuelake.broker.server import run
     from queuelake.logs import configure_logging

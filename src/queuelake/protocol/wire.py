@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from queuelake.errors import MalformedPacketError
 
 ONE_BYTE: Final[list[bytes]] = [bytes((number,)) for number in range(256)]
-TWO_BYTES: Final[list[bytes]] = [number.to_bytes(2, "big") for number in range(65536)]
+TWO_BYTES: Final[list[bytes]] = [high + low for high in ONE_BYTE for low in ONE_BYTE]
 
 SHORT_TEXT_BYTES_MAX: Final = 64
 
