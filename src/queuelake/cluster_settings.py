@@ -1,7 +1,5 @@
 """Settings of a cluster: the `[cluster]` section. The rules about it are in `cluster_rules.py`."""
 
-from __future__ import annotations
-
 import re
 import socket
 from typing import Annotated, Final

@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from typing import cast
 
 import msgspec
-from msgspec import inspect
 
 from queuelake import cluster_rules, config_rules, mq_rules, names, queue_rules, sdv_rules
-from queuelake.config_layers import Layers, Table, known_names, read_text
+from queuelake.config_layers import Layers, Table, kind_of, known_names, read_text
 from queuelake.errors import ConfigError
 from queuelake.queue_settings import QueueSettings, Replication, base_of, merged
 from queuelake.settings import AclRule, Queues, Settings
@@ -82,7 +81,7 @@ def read_rules(origin: str, rules: object) -> list[AclRule]:
         ConfigError: one line for each mistake.
     """
     loader = _Loader()
-    loader.layers.lay_table(origin, "", {"acl": rules}, _ROOT, loader.values)
+    loader.layers.lay_table(origin, "", {"acl": rules}, kind_of(Settings), loader.values)
     return loader.settings().acl
 
 
@@ -134,14 +133,14 @@ class _Loader:
 
     def add_text(self, origin: str, key: str, text: str) -> None:
         levels = _split_key(key)
-        if levels[0] == "queues" and len(levels) > 2 and levels[1] not in _QUEUES_KEYS:
+        if levels[0] == "queues" and len(levels) > 2 and _is_no_key(levels[1]):
             self._lay_named_text(origin, levels[1], levels[2:], text)
             return
-        value = read_text(text, _ROOT)
+        value = read_text(text, kind_of(Settings))
         if levels[0] == "queues" and len(levels) <= 2 and isinstance(value, dict):
             self._lay_root(origin, {"queues": {levels[1]: value} if levels[1:] else value})
         else:
-            self.layers.lay_text(origin, "", levels, text, _ROOT, self.values)
+            self.layers.lay_text(origin, "", levels, text, kind_of(Settings), self.values)
 
     def _lay_root(self, origin: str, table: Table) -> None:
         queues = table.get("queues")
@@ -150,23 +149,27 @@ class _Loader:
             tables = {
                 name: value
                 for name, value in queues.items()
-                if isinstance(value, dict) and name not in _QUEUES_KEYS
+                if isinstance(value, dict) and _is_no_key(name)
             }
             rest = {name: value for name, value in queues.items() if name not in tables}
             table = {**table, "queues": rest}
-        self.layers.lay_table(origin, "", table, _ROOT, self.values)
+        self.layers.lay_table(origin, "", table, kind_of(Settings), self.values)
         for name, value in tables.items():
             bare = self._queue_name(origin, name)
             if bare:
                 tree = self.named.setdefault(bare, {})
                 above = queue_section(bare)
-                self.layers.lay_table(origin, above, cast(Table, value), _QUEUE, tree)
+                self.layers.lay_table(
+                    origin, above, cast(Table, value), kind_of(QueueSettings), tree
+                )
 
     def _lay_named_text(self, origin: str, name: str, levels: list[str], text: str) -> None:
         bare = self._queue_name(origin, name)
         if bare:
             tree = self.named.setdefault(bare, {})
-            self.layers.lay_text(origin, queue_section(bare), levels, text, _QUEUE, tree)
+            self.layers.lay_text(
+                origin, queue_section(bare), levels, text, kind_of(QueueSettings), tree
+            )
 
     def _queue_name(self, origin: str, written: str) -> str:
         """The queue which a table below `[queues]` is about; "" when it is about none."""
@@ -225,6 +228,11 @@ def queue_section(name: str) -> str:
     return f"queues.{json.dumps(names.address(name), ensure_ascii=False)}"
 
 
+def _is_no_key(name: str) -> bool:
+    """Whether a name below `[queues]` is that of a queue."""
+    return name not in known_names(kind_of(Queues))
+
+
 def _holds(tree: Table, key: str) -> bool:
     name, _, rest = key.partition(".")
     value = tree.get(name)
@@ -244,8 +252,3 @@ def _split_key(key: str) -> list[str]:
         ((level, table),) = table.items()
         levels.append(level)
     return levels if table == 0 else key.split(".")
-
-
-_ROOT = cast(inspect.StructType, inspect.type_info(Settings))
-_QUEUE = cast(inspect.StructType, inspect.type_info(QueueSettings))
-_QUEUES_KEYS = frozenset(known_names(inspect.type_info(Queues)))

@@ -12,18 +12,25 @@ secret is never in such a line.
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import tomllib
 from typing import cast
 
 from msgspec import inspect
 
-from queuelake.config_types import DURATION_MS_MAX, parse_duration, parse_size
+from queuelake.config_types import DURATION_MS_MAX, Section, parse_duration, parse_size
 
 SHOWN_CHARACTERS_MAX = 60
 SECRET_WORDS = ("secret", "password", "passwd", "token", "credential")
 
 Table = dict[str, object]
+
+
+@functools.cache  # and not at import: it takes a while, and few are needed in one process
+def kind_of(section: type[Section]) -> inspect.StructType:
+    """The keys of a section, and the types of their values."""
+    return cast(inspect.StructType, inspect.type_info(section))
 
 
 class Layers:

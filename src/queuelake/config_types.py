@@ -46,7 +46,11 @@ _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
 
 
 class Section(Struct, forbid_unknown_fields=True, frozen=True):
-    """A table of the TOML file."""
+    """A table of the TOML file.
+
+    Modules with sections do without `from __future__ import annotations`: msgspec wants types, and
+    reads them from text twice, which takes longer than all else about settings.
+    """
 
 
 def tree_of(section: Section) -> dict[str, object]:

@@ -4,8 +4,6 @@ Durations are kept as the text people wrote; a plain number means milliseconds. 
 run time is stored as the difference to the file, so that a new file still counts.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, cast
 
 import msgspec
@@ -65,16 +63,13 @@ def read_config(old: EcqConfig, body: object) -> EcqConfig:
     Raises:
         BadEcqSettingsError: one entry for each mistake; nothing of the change may be used.
     """
-    from msgspec import inspect
-
-    from queuelake.config_layers import Layers, Table
+    from queuelake.config_layers import Layers, Table, kind_of
 
     if not isinstance(body, dict):
         raise BadEcqSettingsError(["the body is a JSON object; this is another value"])
     layers = Layers()
-    kind = cast(inspect.StructType, inspect.type_info(EcqConfig))
     values = cast(Table, msgspec.to_builtins(old))
-    layers.lay_table("", "", body, kind, values)
+    layers.lay_table("", "", body, kind_of(EcqConfig), values)
     if layers.mistakes:
         raise BadEcqSettingsError(layers.mistakes)
     return msgspec.convert(values, EcqConfig)

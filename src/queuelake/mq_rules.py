@@ -17,7 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from queuelake import names
-from queuelake.config_layers import Layers, Table, shown
+from queuelake.config_layers import Layers, Table, kind_of, shown
 from queuelake.config_rules import Finding, filter_mistake
 from queuelake.config_types import NUMBER_MAX, TEXT_CHARACTERS_MAX, parse_duration
 from queuelake.mq_settings import (
@@ -105,7 +105,8 @@ def _enabled(said: object) -> object:
 def config_with(base: MqConfig, changes: Table) -> MqConfig:
     layers = Layers()
     values = cast(Table, msgspec.to_builtins(base))
-    layers.lay_table("", "", _as_written_in_toml(changes, _CONFIG), _CONFIG, values)
+    kind = kind_of(MqConfig)
+    layers.lay_table("", "", _as_written_in_toml(changes, kind), kind, values)
     config = msgspec.convert(values, MqConfig)
     for finding in config_findings(config):
         layers.add_finding(finding.keys, finding.message)
@@ -179,8 +180,8 @@ def _keys_of(settings: MqSettings) -> MqKeys:
 def _laid(base: MqKeys, tree: Table) -> tuple[MqKeys, list[str]]:
     """The keys with a partial tree over them, and what is wrong with it."""
     layers = Layers()
-    kind = _LAST_VALUE if isinstance(base, MqLastValueKeys) else _REGULAR
-    if kind is _REGULAR and "key_expression" in tree:
+    kind = kind_of(type(base))
+    if not isinstance(base, MqLastValueKeys) and "key_expression" in tree:
         needs = "needs is_lastvalue = true; a regular queue keeps every message, whatever its key"
         layers.add_mistake("", _mistake("key_expression", tree["key_expression"], needs))
         tree = {key: value for key, value in tree.items() if key != "key_expression"}
@@ -284,8 +285,3 @@ def _object(body: object) -> Table:
     if not isinstance(body, dict):
         raise BadMqSettingsError(["the body is a JSON object; this is another value"])
     return dict(body)
-
-
-_REGULAR = cast(inspect.StructType, inspect.type_info(MqKeys))
-_LAST_VALUE = cast(inspect.StructType, inspect.type_info(MqLastValueKeys))
-_CONFIG = cast(inspect.StructType, inspect.type_info(MqConfig))

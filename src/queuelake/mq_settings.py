@@ -8,8 +8,6 @@ of mistakes, is in `mq_rules.py`, which is imported only when something is read.
 What is shown holds the public keys. The others are accepted and kept all the same.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct

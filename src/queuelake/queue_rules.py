@@ -12,10 +12,9 @@ from typing import cast
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import inspect
 
 from queuelake import names
-from queuelake.config_layers import Layers, Table, shown
+from queuelake.config_layers import Layers, Table, kind_of, shown
 from queuelake.config_rules import Finding, filter_mistake
 from queuelake.config_types import parse_duration
 from queuelake.queue_settings import (
@@ -39,7 +38,7 @@ def configured(base: QueueSettings, changes: Mapping[str, object], name: str) ->
     layers = Layers()
     values = cast(Table, msgspec.to_builtins(base))
     tree = {key: value for key, value in changes.items() if key != "name"}
-    layers.lay_table("", "", tree, _QUEUE, values)
+    layers.lay_table("", "", tree, kind_of(QueueSettings), values)
     settings = msgspec.convert(values, QueueSettings)
     found = findings(settings, name, base.replication)
     for finding in (*foreign(base, settings, tree), *found):
@@ -208,5 +207,4 @@ def _is_http(url: str) -> bool:
         return False
 
 
-_QUEUE = cast(inspect.StructType, inspect.type_info(QueueSettings))
-_KEYS = frozenset(field.name for field in _QUEUE.fields)
+_KEYS = frozenset(QueueSettings.__struct_fields__)

@@ -8,8 +8,6 @@ Quorum queues have settings of their own (`QUORUM_KEYS`) and share few with the 
 leaves alone what is not its own, and to set that for a queue is a mistake.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Final, cast
 
 import msgspec
-from msgspec import inspect
 
-from queuelake.config_layers import Layers, Table, shown
+from queuelake.config_layers import Layers, Table, kind_of, shown
 from queuelake.config_rules import Finding
 from queuelake.sdv_settings import VIN, BadSdvSettingsError, SdvConfig
 
@@ -58,7 +57,7 @@ def read_config(old: SdvConfig, body: object) -> SdvConfig:
         raise BadSdvSettingsError(["the body is a JSON object; this is another value"])
     layers = Layers()
     values = cast(Table, msgspec.to_builtins(old))
-    layers.lay_table("", "", body, _CONFIG, values)
+    layers.lay_table("", "", body, kind_of(SdvConfig), values)
     config = msgspec.convert(values, SdvConfig)
     findings = list(config_findings(config))
     prefix = config.topic_prefix
@@ -71,6 +70,3 @@ def read_config(old: SdvConfig, body: object) -> SdvConfig:
     if layers.mistakes:
         raise BadSdvSettingsError(layers.mistakes)
     return config
-
-
-_CONFIG = cast(inspect.StructType, inspect.type_info(SdvConfig))

@@ -5,8 +5,6 @@ run time is stored as the difference to the file, so that a new file still count
 topic templates are in `sdv_rules.py`, which is imported only when something is read.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field

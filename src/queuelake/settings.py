@@ -5,8 +5,6 @@ section.key=value`. `load_settings` checks all of them and reports every mistake
 it does that is in `config.py`, which is imported only when something is loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, cast
 
