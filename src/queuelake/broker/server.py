@@ -46,7 +46,6 @@ log = logging.getLogger("queuelake.server")
 
 SWITCH_INTERVAL_S = 0.0005  # the commit thread must not wait 5 ms for the interpreter lock
 BUFFERED_SYNC_S = 1.0
-GC_THRESHOLDS = (20_000, 20, 100)  # messages make no cycles: look for them now and then
 CHILD_START_TIMEOUT_S = 20.0
 RESERVATION_SHARES = sys.platform == "linux"  # see `reserve`
 # What the children import, and the broker never does.
@@ -118,9 +117,7 @@ class Server:
         await self._children_started(supervisor)
         if settings.storage.durability == "buffered":
             stack.callback(asyncio.create_task(_sync_now_and_then(node)).cancel)
-        gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what lives now lives for ever: spare the collector the walk
-        gc.enable()
         log.info(
             "queuelake %s, hot path %s, data in %s",
             __version__,

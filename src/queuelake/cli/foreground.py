@@ -16,6 +16,8 @@ from typing import NamedTuple
 from queuelake.cli.reading import CONFIG_VARIABLE, read_settings_and_origins
 
 FILES_BESIDE_CONNECTIONS = 100
+# What a start makes stays, and messages make no cycles: look for them now and then.
+GC_THRESHOLDS = (20_000, 20, 100)
 
 
 class ServeOptions(NamedTuple):
@@ -45,7 +47,7 @@ def plain_serve(words: list[str]) -> ServeOptions | None:
 
 def run_broker(options: ServeOptions) -> int:
     """Run the broker until SIGTERM or Ctrl-C; returns the exit code."""
-    gc.disable()  # a start makes what stays; the server turns it on again
+    gc.set_threshold(*GC_THRESHOLDS)
     settings, origins = read_settings_and_origins(*options)
     from queuelake.broker.server import run
     from queuelake.logs import configure_logging
