@@ -1,27 +1,26 @@
 """Fixtures of the durable queue tests: connected clients and queues of one's own.
 
-Most tests share the default broker and use a fresh queue name, configured by REST.
+Most tests share the default broker and use a fresh queue name, configured over its control socket.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.harness.broker import Broker
-from tests.queues import rest
+from queuelake.control_client import call
+from queuelake.control_queues import QUEUE_CONFIGURE
+from tests.harness.broker import Broker, BrokerProcess
 from tests.queues.client import QueueClient
 
 Connect = Callable[..., QueueClient]
 MakeQueue = Callable[..., str]
 
-
-@pytest.fixture
-def admin_process() -> bool:
-    return True
+CONTROL_TIMEOUT_S = 15.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,8 +60,9 @@ def make_queue(broker: Broker) -> MakeQueue:
 
     def make(name: str | None = None, *, of: Broker = broker, **settings: Any) -> str:
         queue = f"t/{uuid.uuid4().hex[:10]}" if name is None else name
-        status, answer = rest.call(of, "PUT", rest.queue_path(queue), settings)
-        assert status in (200, 201), answer
+        assert isinstance(of, BrokerProcess), "needs the data directory of the broker"
+        arguments = {"name": queue, "changes": json.dumps(settings).encode()}
+        call(of.data_dir, QUEUE_CONFIGURE, arguments, CONTROL_TIMEOUT_S)
         return queue
 
     return make

@@ -17,6 +17,7 @@ from tests.queues.client import NO_MATCH, NOT_AUTHORIZED, SUCCESS
 from tests.queues.conftest import Connect, MakeQueue
 
 LASTING = {"session_expiry_interval": 3600}
+REST = {"http.enabled": True}
 ONE_PARTITION = '[queues."tasks"]\npartitions = 1\n'
 
 
@@ -24,7 +25,7 @@ ONE_PARTITION = '[queues."tasks"]\npartitions = 1\n'
 def test_a_deleted_queue_stays_deleted_when_the_broker_is_killed(
     fresh_broker: BrokerFactory, connect: Connect
 ) -> None:
-    broker = fresh_broker()
+    broker = fresh_broker(REST)
     client = connect(of=broker)
     padding = "x" * 2000
     for number in range(200):
@@ -48,7 +49,7 @@ def test_a_deleted_queue_stays_deleted_when_the_broker_is_killed(
 def test_a_purge_is_whole_when_the_broker_is_killed(
     fresh_broker: BrokerFactory, connect: Connect
 ) -> None:
-    broker = fresh_broker(config=ONE_PARTITION)
+    broker = fresh_broker(REST, config=ONE_PARTITION)
     client = connect(of=broker)
     client.subscribe("tasks", group="g", prefetch="2")
     client.publish_each("tasks", *map(str, range(50)))
@@ -191,7 +192,7 @@ def test_who_was_taken_over_settles_nothing_and_its_successor_everything(
 def test_a_queue_deleted_under_its_consumers_can_be_made_again(
     fresh_broker: BrokerFactory, connect: Connect
 ) -> None:
-    broker = fresh_broker()
+    broker = fresh_broker(REST)
     client = connect("w-a", of=broker, clean=False, properties=LASTING)
     client.subscribe("tasks", group="g")
     client.publish_each("tasks", "old")

@@ -44,7 +44,7 @@ def whole(node: QueueNode) -> None:
 def test_what_was_confirmed_survives_and_what_was_settled_stays_settled(
     fresh_broker: BrokerFactory, connect: Connect, ending: str
 ) -> None:
-    broker = fresh_broker({"http.enabled": False}, config=CONFIG)
+    broker = fresh_broker(config=CONFIG)
     client = connect(of=broker)
     client.subscribe("tasks", prefetch="3")
     client.publish_each("tasks", *"12345")
@@ -68,7 +68,7 @@ def test_what_was_confirmed_survives_and_what_was_settled_stays_settled(
 def test_kills_in_the_middle_of_work_lose_nothing_confirmed_and_undo_nothing_settled(
     fresh_broker: BrokerFactory, connect: Connect
 ) -> None:
-    broker = fresh_broker({"http.enabled": False}, config=CONFIG)
+    broker = fresh_broker(config=CONFIG)
     confirmed, settled = set[str](), set[str]()
     for life in range(3):
         client = connect(of=broker)

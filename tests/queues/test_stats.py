@@ -310,7 +310,7 @@ TABLES = (("events", api.EVENTS), ("stats", api.STATS))
 def test_a_broker_which_ends_cleanly_writes_what_the_minute_has(
     fresh_broker: BrokerFactory, connect: Connect
 ) -> None:
-    broker = fresh_broker({"http.enabled": False})
+    broker = fresh_broker()
     assert connect(of=broker).publish("q", "x") == 0
     broker.stop()
     with read_only(broker.data_dir) as view:
