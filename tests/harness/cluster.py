@@ -131,6 +131,8 @@ class Cluster:
         def is_complete() -> bool:
             nonlocal checked
             owner = self.wait_for_owner()
+            if not self._all_follow(owner):
+                return False
             try:
                 checked = self.ask(owner, ops.CLUSTER_CHECK, Checked)
             except QueuelakeError:
@@ -142,6 +144,14 @@ class Cluster:
         assert checked is not None
         assert checked.equal, checked
         return checked
+
+    def _all_follow(self, owner: int) -> bool:
+        """Who copies a store then has the check behind it, and would never answer."""
+        members = {one.node: one for one in self.info(owner).members}
+        found = [members.get(f"q{index}") for index in self.alive()]
+        return all(
+            one is not None and one.role in ("owner", "replica") and one.position for one in found
+        )
 
     def eventually(self, is_so: Callable[[], bool], problem: str) -> None:
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
