@@ -35,7 +35,10 @@ performance.delivery_timeout = "5s"
 retry_policy.max_retries = 50
 retry_policy.initial_backoff = "100ms"
 retry_policy.max_backoff = "1s"
+[queues."strict"]
+type = "quorum"
 """
+QUORUM = "strict"  # the name of a quorum queue
 
 
 class Confirmed(NamedTuple):
@@ -50,6 +53,7 @@ class Load:
 
     def __init__(self, cluster: Cluster, queue: str, *, calm: bool = True) -> None:
         self.history = History()
+        self._by_key = queue != QUORUM
         self.confirmed: list[Confirmed] = []
         self._cluster = cluster
         lives = self._epoch
@@ -101,7 +105,7 @@ class Load:
         for client in clients:
             client.stop()
         seen = [violation for client in clients for violation in client.violations]
-        return seen + mistakes(self.history)
+        return seen + mistakes(self.history, by_key=self._by_key)
 
     def _drain(self) -> None:
         history = self.history

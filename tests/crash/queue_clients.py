@@ -231,9 +231,10 @@ class Consumer(QueueClient):
 
     def _take(self, packet: Packet) -> None:
         names = dict(packet.user_properties)
-        assert names["group-id"] == GROUP, f"group-id {names['group-id']!r}, not {GROUP!r}"
+        group = names.get("group-id", GROUP)  # a quorum queue has no groups and no partitions
+        assert group == GROUP, f"group-id {group!r}, not {GROUP!r}"
         message = read_message(packet.payload)
-        place = int(names["partition"]), int(names["offset"])
+        place = int(names.get("partition", 0)), int(names["offset"])
         count = int(names["delivery-count"])
         delivery = Delivery(message, place, count, self.life, self.client_id)
         self._note(delivery, names)

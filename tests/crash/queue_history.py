@@ -79,11 +79,16 @@ class History:
         return acked | set(self.dead)
 
 
-def mistakes(history: History, *, serial: bool = False) -> list[str]:
-    """What the broker did wrong, in words; empty when it kept every promise."""
+def mistakes(history: History, *, serial: bool = False, by_key: bool = True) -> list[str]:
+    """What the broker did wrong, in words; empty when it kept every promise.
+
+    `by_key`: whether the queue promises an order for each key.
+    """
     by_life = sorted(history.deliveries, key=lambda delivery: delivery.life)
     found = [*_lost(history), *_foreign(history), *_settled_twice(history), *_refused(history)]
-    found += [*_stored_wrongly(by_life), *_counted_wrongly(by_life), *_first_out_of_order(by_life)]
+    found += [*_stored_wrongly(by_life), *_counted_wrongly(by_life)]
+    if by_key:
+        found += _first_out_of_order(by_life)
     found += _delivered_after_the_end(history, by_life)
     if serial:
         found += _not_serial(by_life)

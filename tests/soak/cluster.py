@@ -4,7 +4,8 @@ Every few seconds something happens to a node or a NATS server, chosen by dice, 
 while later; consumers are as unreliable. At the end everything confirmed is accounted for, and the
 stores of all nodes are equal. Prints one line for each fault, then how long nothing was confirmed,
 by kind of fault. `--each N` measures instead: every kind of fault N times, one at a time, with time
-to recover between them. The directory is kept when a promise was broken, and its path printed.
+to recover between them. `--kills` is for quorum queues: the owner is killed again and again, a
+second after there is one. The directory is kept when a promise was broken, and its path printed.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster.faults import CONFIG, Load, broken
+from tests.cluster.faults import CONFIG, QUORUM, Load, broken
 from tests.harness.cluster import Cluster
 
 STREAM = "QL_queuelake_0"
 SHOWN_MAX = 40
 BETWEEN_S = (0.5, 6.0)
 QUIET_S = 3.0
+BETWEEN_KILLS_S = 1.0
 
 
 class Faults:
@@ -104,6 +106,16 @@ class Soak:
             time.sleep(QUIET_S)
         return self._end(load)
 
+    def run_kills(self, minutes: float) -> list[str]:
+        """No owner of a quorum queue lives longer than a second, and the time a start takes."""
+        load = Load(self._cluster, QUORUM).start()
+        until = time.monotonic() + minutes * 60
+        while time.monotonic() < until:
+            self._break("owner killed", load)
+            self._cluster.mend()
+            time.sleep(BETWEEN_KILLS_S)
+        return self._end(load)
+
     def _break(self, name: str, load: Load) -> None:
         outage_s = broken(load, self._faults[name])
         self.outages_s[name].append(outage_s)
@@ -126,6 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.cluster", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10, help="how long (default 10)")
     parser.add_argument("--each", type=int, default=0, help="measure each fault so many times")
+    parser.add_argument("--kills", action="store_true", help="kill every owner of a quorum queue")
     parser.add_argument("--seed", type=int, default=1, help="dice for faults and moments")
     parser.add_argument("--lease", default="5s", help="of the owner (default 5s)")
     chosen = parser.parse_args(arguments)
@@ -133,7 +146,10 @@ def main(arguments: list[str] | None = None) -> int:
     with Cluster(directory, {"cluster.lease": chosen.lease}, config=CONFIG) as cluster:
         soak = Soak(cluster, chosen.seed)
         try:
-            found = soak.run_each(chosen.each) if chosen.each else soak.run(chosen.minutes)
+            if chosen.kills:
+                found = soak.run_kills(chosen.minutes)
+            else:
+                found = soak.run_each(chosen.each) if chosen.each else soak.run(chosen.minutes)
         except AssertionError as error:
             found = [str(error)]
     for violation in found[:SHOWN_MAX]:
