@@ -3,6 +3,7 @@
     $queue/{name}                     publish: enqueue; subscribe: join a group
     $queue/{name}/{pattern}           subscribe: only what matches, of a queue with sublevels
     $queue/{name}/$ack|$nack|$reject  publish: settle one delivery
+    $queue/{name}/$fetch              publish: get what was deferred, of a quorum queue
     $queue/{name}/$config             publish: configure
     $queue/dlq/{name}                 the dead letters of {name}
     $queue/responses/{id}             the reply to one request
@@ -34,6 +35,7 @@ SETTLE_ACK: Final = 1
 SETTLE_NACK: Final = 2
 SETTLE_REJECT: Final = 3
 CONFIGURE: Final = 4
+FETCH: Final = 5
 
 TOPIC_FILTER_INVALID: Final = 0x8F
 
@@ -42,6 +44,7 @@ _OPERATIONS: Final = {
     b"$nack": SETTLE_NACK,
     b"$reject": SETTLE_REJECT,
     b"$config": CONFIGURE,
+    b"$fetch": FETCH,
 }
 
 

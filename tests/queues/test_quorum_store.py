@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from queuelake.queue_settings import QueueSettings
 from queuelake.storage import api, check
 from queuelake.storage import queue_tables as t
 from tests.conftest import BrokerFactory
@@ -260,3 +261,21 @@ def test_whatever_happens_nothing_confirmed_is_lost_and_nothing_settled_comes_ag
     left = set(node.drain("q"))
     assert left == {str(number) for number in range(1, sent + 1)} - done
     assert rows(node, api.CHUNKS) == 0
+
+
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_a_queue_which_said_it_is_not_replicated_keeps_its_settings_in_a_cluster(kind: str) -> None:
+    node = QueueNode()
+    node.make("q", type=kind, replication="none")
+    node.publish("q", "x")
+    defaults = QueueSettings(replication="quorum", dedupe_window="7m")
+    moved = QueueNode(defaults=defaults)
+    moved.store.tables = node.store.tables
+    moved.crash()
+    queues = moved.broker.queues
+    host = queues.quorum.find("q") if kind == "quorum" else queues.get("q")
+    assert host is not None
+    assert host.settings.replication == "quorum"
+    assert host.settings.dedupe_window == "7m"
+    moved.make("q", dedupe_window="5m")  # and it can be changed as any other
+    assert moved.drain("q") == ["x"]

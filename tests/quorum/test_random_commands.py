@@ -48,7 +48,9 @@ class Script:
         seq = dice.choice([0, *range(1, 40)])
         if (enqueuer := self.driven.queue.enqueuers.get(pid)) and dice.random() < 0.8:
             seq = enqueuer.numbers.next
-        return c.Enqueue(pid, seq, dice.choice([0, 10, 30]), dice.randrange(-1, 34), ttl_ms)
+        due_ms = self.driven.now_ms + 500 if dice.random() < 0.1 else 0
+        size, priority = dice.choice([0, 10, 30]), dice.randrange(-1, 34)
+        return c.Enqueue(pid, seq, size, priority, ttl_ms, due_ms)
 
     def _consume(self) -> Command:
         dice = self.dice

@@ -9,7 +9,7 @@ from queuelake.engine.quorum import effects as e
 from queuelake.engine.quorum import replies as r
 from queuelake.engine.quorum.policy import RETRY_ALL, RETRY_FAILED, RETRY_RETURNED
 from queuelake.engine.quorum.settling import ANNOTATIONS_BYTES_MAX
-from tests.quorum.driven import C1, C2, START_MS, Driven
+from tests.quorum.driven import C1, C2, START_MS, Driven, P
 
 
 @pytest.mark.rule("section 6")
@@ -143,6 +143,28 @@ def test_a_moment_which_is_none_or_past_is_now(when: str) -> None:
     queue.enqueue()
     queue.apply(c.Modify(key, [0], annotations={c.DELIVERY_TIME: when}))
     assert list(queue.held(key)) == [1]
+
+
+def test_a_new_message_may_wait_for_its_time_and_is_served_then() -> None:
+    queue = Driven()
+    key = queue.checkout(prefetch=9)
+    late = queue.enqueue(due_ms=queue.now_ms + 5_000)
+    soon = queue.enqueue(due_ms=queue.now_ms + 1_000)
+    now = queue.enqueue(due_ms=queue.now_ms)
+    assert list(queue.held(key).values()) == [now]
+    queue.later(1_000)
+    assert list(queue.held(key).values()) == [now, soon]
+    queue.later(4_000)
+    assert list(queue.held(key).values()) == [now, soon, late]
+
+
+def test_a_new_message_which_waits_is_not_parked_behind_a_gap() -> None:
+    queue = Driven()
+    reply = queue.apply(c.Enqueue(P, 2, 10, due_ms=queue.now_ms + 5_000))
+    assert reply.code == r.NOT_ENQUEUED  # it is sent again when the gap is filled
+    queue.enqueue()
+    queue.enqueue(due_ms=queue.now_ms + 5_000)
+    assert len(queue.queue.delayed) == 1
 
 
 @pytest.mark.rule("Q22")

@@ -39,6 +39,11 @@ decode_group = msgspec.msgpack.Decoder(GroupRecord).decode
 
 
 def settings_tree(record: QueueRecord) -> dict[str, object]:
-    """What was set for this queue at run time."""
+    """What was set for this queue at run time.
+
+    Without `replication`: it was allowed to say only what was so, and a store may have moved into a
+    cluster since, or out of one.
+    """
     tree: dict[str, object] = msgspec.json.decode(record.settings)
+    tree.pop("replication", None)
     return tree

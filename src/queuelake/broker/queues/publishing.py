@@ -197,6 +197,9 @@ def settle(
     now_ms: int,
 ) -> int:
     """Ack, nack or reject one delivery."""
+    if operation == names.FETCH:
+        queues.problem = "only messages of a quorum queue can be deferred and fetched"
+        return reasons.TOPIC_NAME_INVALID
     if not incoming.message_id:
         queues.problem = "user property message-id is missing"
         return reasons.IMPLEMENTATION_SPECIFIC_ERROR

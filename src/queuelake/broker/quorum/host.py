@@ -158,7 +158,7 @@ class QuorumHost(Participant):
             meta.index += 1
         return self._apply(command, now_ms)
 
-    def enqueue(self, record: Record, pid: str, ttl_ms: int, now_ms: int) -> None:
+    def enqueue(self, record: Record, pid: str, ttl_ms: int, now_ms: int, due_ms: int = 0) -> None:
         """Make a message part of the queue; the caller has asked whether there is room."""
         machine = self.machine
         self.last += 1
@@ -169,7 +169,8 @@ class QuorumHost(Participant):
         number = 0 if not pid else 1 if enqueuer is None else enqueuer.numbers.next
         self.counters.enqueued += 1
         self.queues.runner.pace.published += 1
-        self._apply(c.Enqueue(pid, number, record.size(), record.priority, ttl_ms), now_ms)
+        size = record.size()
+        self._apply(c.Enqueue(pid, number, size, record.priority, ttl_ms, due_ms), now_ms)
 
     def pid_of(self, session: Session) -> str:
         """The name of a session."""

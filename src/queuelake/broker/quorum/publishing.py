@@ -12,8 +12,8 @@ from queuelake.broker.quorum.rows import PARTITION
 from queuelake.engine.machine import Command
 from queuelake.engine.message import PRIORITY_DEFAULT
 from queuelake.engine.quorum import commands as c
+from queuelake.engine.quorum import replies as r
 from queuelake.engine.quorum.policy import UNSET
-from queuelake.errors import RefusedError
 from queuelake.protocol import reasons
 from queuelake.protocol.properties import TYPES, USER_PROPERTY, read_properties
 from queuelake.protocol.wire import Reader, varint
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DELIVERY_FAILED: Final = b"delivery-failed"  # of a $nack: it counts as a failure
 DELIVERY_TIME: Final = c.DELIVERY_TIME.encode()
+DEFERRAL_TOKEN: Final = c.DEFERRAL_TOKEN.encode()
 COUNTS: Final = (b"x-acquired-count", b"x-delivery-count")
 ALL_PROPERTIES: Final = frozenset(TYPES)
 
@@ -48,6 +49,8 @@ def publish(
     host = target.quorum
     assert host is not None
     host.active_ms = now_ms
+    if target.operation == names.FETCH:
+        return fetch(host, incoming, session, now_ms)
     if target.operation != names.ENQUEUE:
         return settle(host, target.operation, incoming, session, now_ms)
     pid = host.pid_of(session) if session is not None and qos else ""
@@ -73,11 +76,10 @@ def enqueue(
 ) -> int:
     """Make a message part of a queue; `topic` when it is not the queue's own."""
     priority = PRIORITY_DEFAULT
+    due_ms = 0
     if incoming.has_timing:
         priority = incoming.priority()
-        if incoming.due_ms(now_ms):
-            problem = f"messages of quorum queue {names.address(host.name)!r} cannot be delayed"
-            raise RefusedError.because(reasons.IMPLEMENTATION_SPECIFIC_ERROR, problem)
+        due_ms = incoming.due_ms(now_ms)
     machine = host.machine
     if machine.rejecting:
         host.counters.refused += 1
@@ -104,7 +106,7 @@ def enqueue(
         now_ms,
         now_ms + max(1, ttl_ms) if ttl_ms >= 0 else 0,
     )
-    host.enqueue(record, pid, ttl_ms, now_ms)
+    host.enqueue(record, pid, ttl_ms, now_ms, due_ms)
     return 0
 
 
@@ -181,13 +183,35 @@ def _command(key: int, msg_id: int, operation: int, incoming: Incoming, now_ms: 
         return c.Discard(key, [msg_id])
     said = _user_properties(incoming.properties)
     failed = said.get(DELIVERY_FAILED) == b"true"
-    due = said.get(DELIVERY_TIME, b"").decode()
     delay_ms = incoming.delay_ms()
-    if delay_ms:
-        due = str(now_ms + delay_ms)
-    if failed or due:
-        return c.Modify(key, [msg_id], failed, False, {c.DELIVERY_TIME: due} if due else None)
+    notes = {
+        c.DELIVERY_TIME: str(now_ms + delay_ms)
+        if delay_ms
+        else said.get(DELIVERY_TIME, b"").decode(),
+        c.DEFERRAL_TOKEN: said.get(DEFERRAL_TOKEN, b"").decode(),
+    }
+    notes = {name: value for name, value in notes.items() if value}
+    if failed or notes:
+        return c.Modify(key, [msg_id], failed, False, notes or None)
     return c.Return(key, [msg_id])
+
+
+def fetch(host: QuorumHost, incoming: Incoming, session: Session | None, now_ms: int) -> int:
+    """Hand what was deferred under a token to a consumer of whoever asks for it."""
+    token = _user_properties(incoming.properties).get(DEFERRAL_TOKEN, b"").decode()
+    if not token:
+        host.queues.problem = f"user property {c.DEFERRAL_TOKEN} is missing"
+        return reasons.IMPLEMENTATION_SPECIFIC_ERROR
+    known = host.by_session.get(session.id, []) if session is not None else []
+    for subscriber in known:
+        if subscriber.joined:
+            reply = host.apply(c.AssignDeferred(subscriber.key, [token]), now_ms)
+            if isinstance(reply, r.Counted) and reply.count:
+                return 0
+    host.queues.problem = (
+        f"nothing is deferred under {token!r}, or no consumer here has room for it"
+    )
+    return reasons.NO_MATCHING_SUBSCRIBERS
 
 
 def _user_properties(properties: bytes) -> dict[bytes, bytes]:

@@ -39,7 +39,7 @@ class RegisterEnqueuer(Command):
 class Enqueue(Command):
     """A message. Those of one enqueuer are numbered from 1; without a number it is not tracked."""
 
-    __slots__ = ("pid", "priority", "seq", "size", "ttl_ms")
+    __slots__ = ("due_ms", "pid", "priority", "seq", "size", "ttl_ms")
 
     def __init__(
         self,
@@ -48,12 +48,14 @@ class Enqueue(Command):
         size: int,
         priority: int = PRIORITY_DEFAULT,
         ttl_ms: int = UNSET,
+        due_ms: int = 0,
     ) -> None:
         self.pid: str = pid
         self.seq: int = seq  # 0: none
         self.size: int = size  # properties and payload
         self.priority: int = priority
         self.ttl_ms: int = ttl_ms
+        self.due_ms: int = due_ms  # aside until then; 0: ready at once
 
 
 @final

@@ -23,18 +23,18 @@ def enqueue(state: QuorumState, command: c.Enqueue) -> r.Reply:
     if not command.pid or not command.seq:
         if state.rejecting:  # nobody to be told to stop, so this is where it stops
             return _refuse(state, command)
-        state.stored(_message(state, command))
+        _store(state, command)
         return r.OK
     enqueuer = _session(state, command.pid)
     numbers = enqueuer.numbers
     verdict = numbers.check(command.seq)
     if verdict == NEW:
-        state.stored(_message(state, command))
+        _store(state, command)
         numbers.next += 1
         _store_parked(state, enqueuer)
     elif verdict == REPEATED or command.seq in numbers.parked:
         state.release(state.index, command.size)
-    elif verdict == PARKED:
+    elif verdict == PARKED and not command.due_ms:
         numbers.parked[command.seq] = _message(state, command)
     else:
         return _refuse(state, command)
@@ -72,6 +72,14 @@ def _store_parked(state: QuorumState, enqueuer: Enqueuer) -> None:
         assert isinstance(message, Message)
         state.stored(message)
         numbers.next += 1
+
+
+def _store(state: QuorumState, command: c.Enqueue) -> None:
+    message = _message(state, command)
+    if command.due_ms > state.now_ms:
+        state.stored_aside(message, command.due_ms)
+    else:
+        state.stored(message)
 
 
 def _message(state: QuorumState, command: c.Enqueue) -> Message:

@@ -17,7 +17,7 @@ from queuelake.engine.quorum.alarms import Alarms
 from queuelake.engine.quorum.commands import TIMERS
 from queuelake.engine.quorum.effects import DeadLetter, Demonitor, Monitor
 from queuelake.engine.quorum.lines import Lines
-from queuelake.engine.quorum.message import DELAYED, HELD, LETTER, RETURNED, Letter, Message
+from queuelake.engine.quorum.message import DELAYED, HELD, LETTER, READY, RETURNED, Letter, Message
 from queuelake.engine.quorum.policy import QuorumPolicy
 from queuelake.engine.quorum.service import ServiceQueue
 from queuelake.engine.quorum.sessions import Consumer, Enqueuer
@@ -122,6 +122,13 @@ class QuorumState:
         if message.expires_ms:
             self.uses_expiry = True
 
+    def stored_aside(self, message: Message, due_ms: int) -> None:
+        """A new one, which nobody gets before its time."""
+        self.delay(message, due_ms)
+        self.total += 1
+        if message.expires_ms:
+            self.uses_expiry = True
+
     def hold(self, consumer: Consumer, message: Message) -> int:
         """Into the hands of a consumer, from no place; returns its number there."""
         msg_id = consumer.next_id
@@ -130,7 +137,7 @@ class QuorumState:
         consumer.credit -= 1
         if consumer.credited:
             consumer.delivery_count += 1
-        if message.acquired:
+        if message.acquired or message.place != READY:  # it is noted already, and in no order
             self.noted.append(message)
         elif message.index > self.marks.get(message.priority, 0):
             self.marks[message.priority] = message.index
