@@ -7,6 +7,7 @@ API key loads no script from anywhere.
 
 from __future__ import annotations
 
+import functools
 from html import escape
 from typing import Any
 
@@ -44,18 +45,24 @@ def reference(kind: type[msgspec.Struct]) -> Document:
 
 
 def add_openapi_routes(app: FastAPI) -> None:
-    """Serve the document and the page; call it when all other routes are there."""
-    document = _document(app)
-    page = _page(document)
+    """Serve the document and the page, which are made when somebody first asks."""
+
+    @functools.cache
+    def document() -> Document:
+        return _document(app)
+
+    @functools.cache
+    def page() -> str:
+        return _page(document())
 
     @app.get("/api/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
-        return JSONResponse(document)
+        return JSONResponse(document())
 
     @app.get("/api/docs", include_in_schema=False)
     async def docs() -> Response:
         policy = "default-src 'none'; style-src 'unsafe-inline'"
-        return HTMLResponse(page, headers={"Content-Security-Policy": policy})
+        return HTMLResponse(page(), headers={"Content-Security-Policy": policy})
 
 
 def _document(app: FastAPI) -> Document:
