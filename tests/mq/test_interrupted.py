@@ -14,10 +14,15 @@ from tests.crash.test_store_failures import writes_fail
 from tests.harness.broker import BrokerProcess
 from tests.mq.client import SUCCESS, UNSPECIFIED, MqClient
 from tests.mq.conftest import KEY, Connect
-from tests.mq.rest import MqRest
+from tests.mq.control import MqOperator
 from tests.queues.client import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit and /proc")
+
+
+@pytest.fixture
+def admin_process() -> bool:
+    return False
 
 
 @pytest.fixture
@@ -34,7 +39,7 @@ def publish_until_taken(client: MqClient, topic: str, payload: str, key: str = "
 def test_a_subscriber_stays_attached_and_gets_everything(
     failing: BrokerProcess, connect: Connect
 ) -> None:
-    queue = MqRest(failing).create("a/#", is_lastvalue=False)
+    queue = MqOperator(failing).create("a/#", is_lastvalue=False)
     reader, producer = connect(of=failing), connect(of=failing)
     reader.subscribe(queue.address)
     producer.publish_each("a/x", *map(str, range(8)))
@@ -61,7 +66,7 @@ def test_a_subscriber_stays_attached_and_gets_everything(
 
 @pytest.mark.rule("M7", "M9")
 def test_a_refused_value_overwrites_nothing(failing: BrokerProcess, connect: Connect) -> None:
-    queue = MqRest(failing).create("a/#", key_expression=KEY)
+    queue = MqOperator(failing).create("a/#", key_expression=KEY)
     producer, reader = connect(of=failing), connect(of=failing)
     producer.publish_keyed("a/x", "a=1", "b=1")
     with writes_fail(failing):

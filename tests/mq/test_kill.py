@@ -21,12 +21,17 @@ from tests.harness import packets as p
 from tests.harness.broker import BrokerProcess
 from tests.mq.client import SUCCESS, Delivery, MqClient
 from tests.mq.conftest import KEY
-from tests.mq.rest import MqRest
+from tests.mq.control import MqOperator
 
 KEYS = 4
 LIVES = 4
 STEPS = 40
 BURST = 12
+
+
+@pytest.fixture
+def admin_process() -> bool:
+    return False
 
 
 @dataclass
@@ -149,9 +154,9 @@ def _client(broker: BrokerProcess, client_id: str) -> MqClient:
 @pytest.fixture
 def broker(fresh_broker: BrokerFactory) -> BrokerProcess:
     process = fresh_broker()
-    rest = MqRest(process)
-    rest.create("all/#", name="all", is_lastvalue=False)
-    rest.create("last/#", name="last", key_expression=KEY)
+    queues = MqOperator(process)
+    queues.create("all/#", name="all", is_lastvalue=False)
+    queues.create("last/#", name="last", key_expression=KEY)
     return process
 
 

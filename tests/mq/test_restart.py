@@ -7,9 +7,14 @@ import pytest
 from tests.conftest import BrokerFactory
 from tests.harness.broker import BrokerProcess
 from tests.mq.conftest import KEY, MANUAL, RETRY, Connect
-from tests.mq.rest import MqRest
+from tests.mq.control import MqOperator
 
 ENDINGS = pytest.mark.parametrize("ending", ["kill", "stop"])
+
+
+@pytest.fixture
+def admin_process() -> bool:
+    return False
 
 
 def end_and_restart(broker: BrokerProcess, ending: str) -> None:
@@ -23,10 +28,10 @@ def test_what_was_confirmed_is_there_after_a_restart(
     fresh_broker: BrokerFactory, connect: Connect, ending: str
 ) -> None:
     broker = fresh_broker()
-    rest = MqRest(broker)
-    rest.create("a/#", name="all", is_lastvalue=False)
-    rest.create("a/#", name="limited", is_lastvalue=False, limits={"max_shard_message_count": 50})
-    rest.create("a/#", name="last", key_expression=KEY)
+    queues = MqOperator(broker)
+    queues.create("a/#", name="all", is_lastvalue=False)
+    queues.create("a/#", name="limited", is_lastvalue=False, limits={"max_shard_message_count": 50})
+    queues.create("a/#", name="last", key_expression=KEY)
     producer = connect(of=broker)
     for number in range(30):
         qos = 1 + number % 2
@@ -51,7 +56,7 @@ def test_unacknowledged_messages_come_again_and_acknowledged_ones_do_not(
         settings["limits"] = {"max_shard_message_count": 50}
     if kind == "last-value":
         settings = {"key_expression": "message.payload"}
-    MqRest(broker).create("a/#", **settings)
+    MqOperator(broker).create("a/#", **settings)
     client = connect(of=broker)
     client.subscribe("$q/a/#")
     client.publish_each("a/x", *map(str, range(10)))
@@ -76,7 +81,7 @@ def test_a_restart_drops_what_was_overwritten_in_flight(
     fresh_broker: BrokerFactory, connect: Connect, ending: str
 ) -> None:
     broker = fresh_broker()
-    MqRest(broker).create("a/#", key_expression=KEY)
+    MqOperator(broker).create("a/#", key_expression=KEY)
     client, producer = connect(of=broker), connect(of=broker)
     client.subscribe("$q/a/#")
     producer.publish_keyed("a/x", "a=1", "b=1")
@@ -95,7 +100,7 @@ def test_a_key_is_known_after_a_restart(
     fresh_broker: BrokerFactory, connect: Connect, ending: str
 ) -> None:
     broker = fresh_broker()
-    MqRest(broker).create("a/#", key_expression=KEY)
+    MqOperator(broker).create("a/#", key_expression=KEY)
     connect(of=broker).publish_keyed("a/x", "a=1", "b=1", "c=1")
     end_and_restart(broker, ending)
     client = connect(of=broker)
@@ -111,7 +116,7 @@ def test_a_persistent_session_reads_on_after_a_restart(
     fresh_broker: BrokerFactory, connect: Connect, ending: str
 ) -> None:
     broker = fresh_broker()
-    MqRest(broker).create("a/#", name="q", is_lastvalue=False)
+    MqOperator(broker).create("a/#", name="q", is_lastvalue=False)
     fields = {"clean": False, "properties": {"session_expiry_interval": 3600}}
     reader = connect("reader", of=broker, **fields)
     reader.subscribe("$queue/q", identifier=6)
@@ -136,7 +141,7 @@ def test_a_waiting_subscription_finds_its_queue_after_a_restart(
     connect("reader", of=broker, **fields).subscribe("$q/a/#")
     end_and_restart(broker, ending)
     again = connect("reader", of=broker, **fields)
-    MqRest(broker).create("a/#", is_lastvalue=False)
+    MqOperator(broker).create("a/#", is_lastvalue=False)
     again.publish_each("a/x", "x")
     assert again.take().payload == "x"
 
@@ -147,13 +152,13 @@ def test_a_deleted_queue_stays_deleted(
     fresh_broker: BrokerFactory, connect: Connect, ending: str
 ) -> None:
     broker = fresh_broker()
-    rest = MqRest(broker)
-    queue = rest.create("a/#", name="a", is_lastvalue=False)
+    queues = MqOperator(broker)
+    queue = queues.create("a/#", name="a", is_lastvalue=False)
     connect(of=broker).publish_each("a/x", *map(str, range(10)))
-    rest.delete(queue)
+    queues.delete(queue)
     end_and_restart(broker, ending)
-    assert rest.names() == []
-    rest.create("a/#", name="a", is_lastvalue=False)
+    assert queues.names() == []
+    queues.create("a/#", name="a", is_lastvalue=False)
     client = connect(of=broker)
     client.subscribe("$queue/a")
     client.expect_silence()
@@ -165,7 +170,7 @@ def test_a_rejected_message_comes_after_a_restart(
     fresh_broker: BrokerFactory, connect: Connect, ending: str
 ) -> None:
     broker = fresh_broker()
-    MqRest(broker).create("a/#", name="a", is_lastvalue=False, redispatch_interval="200ms")
+    MqOperator(broker).create("a/#", name="a", is_lastvalue=False, redispatch_interval="200ms")
     client = connect(of=broker)
     client.subscribe("$queue/a")
     client.publish_each("a/x", "x")
@@ -182,7 +187,7 @@ def test_what_a_qos_0_subscriber_got_is_gone_after_a_restart(
     fresh_broker: BrokerFactory, connect: Connect, ending: str
 ) -> None:
     broker = fresh_broker()
-    MqRest(broker).create("a/#", name="a", is_lastvalue=False)
+    MqOperator(broker).create("a/#", name="a", is_lastvalue=False)
     client = connect(of=broker)
     client.subscribe("$queue/a", qos=0)
     client.publish_each("a/x", *"123")
