@@ -7,6 +7,10 @@ import random
 
 import pytest
 
+from queuelake.broker.quorum import rows as quorum_rows
+from queuelake.broker.quorum import service
+from queuelake.broker.quorum.host import QuorumHost
+from queuelake.engine.quorum.snapshot import state_hash
 from queuelake.queue_settings import QueueSettings
 from queuelake.storage import api, check
 from queuelake.storage import queue_tables as t
@@ -279,3 +283,58 @@ def test_a_queue_which_said_it_is_not_replicated_keeps_its_settings_in_a_cluster
     assert host.settings.dedupe_window == "7m"
     moved.make("q", dedupe_window="5m")  # and it can be changed as any other
     assert moved.drain("q") == ["x"]
+
+
+def test_a_deep_queue_is_read_in_slices_at_the_start_and_does_not_sleep(
+    node: QueueNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "DEEP", 20)
+    monkeypatch.setattr(quorum_rows, "CHUNKS_PER_SLICE", 4)
+    node.make("q", **QUORUM)
+    node.make("shallow", **QUORUM)
+    consumer = node.consumer("q", None, prefetch="3", ack_mode="publish")
+    for number in range(30):
+        node.publish("q", str(number))
+    settle(node, consumer, deliveries(consumer)[0], "nack")
+    node.crash()
+    hosts = node.broker.queues.quorum.hosts
+    waking = node.broker.queues.quorum.wake_deep()
+    slices = 0
+    with contextlib.suppress(StopIteration):
+        while True:
+            waking.send(None)
+            slices += 1
+            assert not hosts
+    assert slices == 8  # of four chunks; one for each publish
+    assert list(hosts) == ["q"]
+    in_slices = state_hash(hosts["q"].machine)
+    node.crash()
+    host = hosts_of(node, "q")
+    assert state_hash(host.machine) == in_slices
+    node.after(120)
+    assert node.broker.queues.quorum.hosts == {"q": host}
+    assert len(node.drain("q")) == 30
+
+
+def test_a_deep_queue_which_somebody_needs_at_once_is_not_read_twice(
+    node: QueueNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "DEEP", 20)
+    node.make("q", **QUORUM)
+    for number in range(30):
+        node.publish("q", str(number))
+    node.crash()
+    waking = node.broker.queues.quorum.wake_deep()
+    waking.send(None)
+    node.publish("q", "x")
+    host = hosts_of(node, "q")
+    with pytest.raises(StopIteration):
+        waking.send(None)
+    assert hosts_of(node, "q") is host
+    assert len(node.drain("q")) == 31
+
+
+def hosts_of(node: QueueNode, queue: str) -> QuorumHost:
+    host = node.broker.queues.quorum.find(queue)
+    assert host is not None
+    return host

@@ -82,6 +82,7 @@ class Serving:
     async def start(self) -> None:
         self._trace()
         self.broker.start()
+        await self.broker.queues.quorum.wake_deep()
         SysTopics(self.broker, self._place.settings.sys.interval_s).start()
 
     def _trace(self) -> None:

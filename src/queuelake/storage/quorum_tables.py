@@ -13,6 +13,7 @@ A message without a note is ready, or was handed out once when `Head.marks` says
 from __future__ import annotations
 
 import struct
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -86,14 +87,22 @@ def headers_of(records: list[Record]) -> bytes:
     return encode(headers)
 
 
-def read_headers(view: ReadTransaction, queue_id: int) -> list[tuple[int, Headers]]:
-    """First sequence and headers of each chunk, in order."""
-    return [(seq, decode_headers(value)) for seq, value in _rows(view, queue_id, HEADERS)]
+def read_headers(
+    view: ReadTransaction, queue_id: int, start: int, count: int
+) -> list[tuple[int, Headers]]:
+    """First sequence and headers of the next so many chunks from a sequence on, in order."""
+    first, stop = headers_key(queue_id, start), _HEAD_KEY.pack(queue_id, HEADERS + 1)
+    rows = islice(view.scan(QUORUM, first, stop), count)
+    return [(int.from_bytes(key[9:], "big"), decode_headers(value)) for key, value in rows]
 
 
 def read_notes(view: ReadTransaction, queue_id: int) -> dict[int, Note]:
     """By sequence."""
-    return {seq: decode_note(value) for seq, value in _rows(view, queue_id, NOTE)}
+    start, stop = note_key(queue_id, 0), _HEAD_KEY.pack(queue_id, NOTE + 1)
+    return {
+        int.from_bytes(key[9:], "big"): decode_note(value)
+        for key, value in view.scan(QUORUM, start, stop)
+    }
 
 
 def read_head(view: ReadTransaction, queue_id: int) -> Head:
@@ -114,10 +123,3 @@ def check_row(key: bytes, value: bytes) -> None:
 
 def _column(values: list[int]) -> list[int]:
     return values[:1] if values.count(values[0]) == len(values) else values
-
-
-def _rows(view: ReadTransaction, queue_id: int, kind: int) -> list[tuple[int, bytes]]:
-    start, stop = _ROW_KEY.pack(queue_id, kind, 0), _HEAD_KEY.pack(queue_id, kind + 1)
-    return [
-        (int.from_bytes(key[9:], "big"), value) for key, value in view.scan(QUORUM, start, stop)
-    ]

@@ -39,7 +39,7 @@ from queuelake.queue_settings import QueueSettings
 from queuelake.storage import api, queue_records
 from queuelake.storage import queue_tables as t
 from queuelake.storage import quorum_tables as q
-from queuelake.storage.api import Batch
+from queuelake.storage.api import Batch, ReadTransaction
 from queuelake.storage.chunk import Record
 
 if TYPE_CHECKING:
@@ -359,7 +359,14 @@ class QuorumHost(Participant):
             self.take_letters(now_ms)
 
     def load(self) -> None:
-        """Become what the store has."""
+        """Become what the store has, in one step."""
+        with self.queues.store.view() as view:
+            reading = self.begin_load(view)
+            while reading.read_on(view, rows.CHUNKS_PER_SLICE):
+                pass
+            self.loaded(view, reading)
+
+    def begin_load(self, view: ReadTransaction) -> rows.Reading:
         queues = self.queues
         queues.cache.forget(self.tail)
         self.tail = Tail(queues.cache)
@@ -367,15 +374,17 @@ class QuorumHost(Participant):
         self.noted, self.dead_chunks, self.dead_notes = {}, [], []
         self._head = b""
         self.ids = MessageIds()
-        now_ms = queues.clock.now_ms()
-        with queues.store.view() as view:
-            value = view.get(api.QUEUES, t.queue_key(self.id))
-            self.record_dirty = value is None
-            if value is not None:
-                self.explicit = queue_records.settings_tree(queue_records.decode_queue(value))
-                self._use(queues.stored_settings(self.name, self.explicit))
-            self.machine = rows.read(view, self, policy_of(self.settings, self.name))
-            read_ids(view, self.id, self.ids, now_ms)
+        value = view.get(api.QUEUES, t.queue_key(self.id))
+        self.record_dirty = value is None
+        if value is not None:
+            self.explicit = queue_records.settings_tree(queue_records.decode_queue(value))
+            self._use(queues.stored_settings(self.name, self.explicit))
+        return rows.Reading(view, self, policy_of(self.settings, self.name))
+
+    def loaded(self, view: ReadTransaction, reading: rows.Reading) -> None:
+        now_ms = self.queues.clock.now_ms()
+        self.machine = reading.machine()
+        read_ids(view, self.id, self.ids, now_ms)
         self.machine.now_ms = now_ms
         set_timers(self.machine)
         self._meta.index = self.machine.index

@@ -11,7 +11,7 @@ was handed out is known of each (`Head.marks` for the first time, a note for lat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.queues.rows import runs, write_blocks
 from queuelake.broker.quorum.chunks import Chunks
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from queuelake.broker.quorum.host import QuorumHost
 
 PARTITION: Final = 0
+CHUNKS_PER_SLICE: Final = 200  # some milliseconds when they are full
 COMMAND_BITS: Final = 20  # so many commands may come between two messages, or a sequence is skipped
 
 
@@ -109,42 +110,77 @@ def head_of(host: QuorumHost) -> bytes:
 # Reading
 
 
-def read(view: ReadTransaction, host: QuorumHost, policy: QuorumPolicy) -> QuorumQueue:
-    """The machine as the store has it, without sessions; the host is made to fit it."""
-    host.chunks = Chunks()
-    host.gone, host.last = _read_gone(view, host.id)
-    head = quorum_tables.read_head(view, host.id)
-    notes = quorum_tables.read_notes(view, host.id)
-    host.notes = set(notes)
-    host.moves = head.moves
-    machine = QuorumQueue(policy)
-    machine.index = host.last << COMMAND_BITS
-    machine.last_active_ms = head.last_active_ms
-    machine.rejecting = head.rejecting
-    machine.marks = {priority: seq << COMMAND_BITS for priority, seq in head.marks.items()}
-    moved: list[tuple[int, Message, Note]] = []
-    held: list[Message] = []
-    for first, headers in quorum_tables.read_headers(view, host.id):
-        live = 0
-        for message in _messages(first, headers, host.gone):
-            live += 1
-            note = notes.get(seq_of(message.index))
-            if note is not None:
-                moved.append((note.move, message, note))
-            elif message.index <= machine.marks.get(message.priority, 0):
-                message.acquired = 1
-                held.append(message)
-            else:
-                machine.stored(message)
-        host.chunks.add(first, first + headers.count - 1, live)
-    moved.sort(key=_move)
-    for _, message, note in moved:
-        _put(machine, message, note)
-    for message in held:
-        _enter(machine, message)
-        machine.take_back(message)
-    machine.noted = []  # it is known, and what was held is found by the marks again
-    return machine
+@final
+class Reading:
+    """The machine as the store has it, without sessions, read a slice at a time.
+
+    The host is made to fit it. Nothing may be written meanwhile.
+    """
+
+    __slots__ = ("_held", "_host", "_machine", "_moved", "_next", "_notes")
+
+    def __init__(self, view: ReadTransaction, host: QuorumHost, policy: QuorumPolicy) -> None:
+        host.chunks = Chunks()
+        host.gone, host.last = _read_gone(view, host.id)
+        head = quorum_tables.read_head(view, host.id)
+        notes = quorum_tables.read_notes(view, host.id)
+        host.notes = set(notes)
+        host.moves = head.moves
+        machine = QuorumQueue(policy)
+        machine.index = host.last << COMMAND_BITS
+        machine.last_active_ms = head.last_active_ms
+        machine.rejecting = head.rejecting
+        machine.marks = {priority: seq << COMMAND_BITS for priority, seq in head.marks.items()}
+        self._host: QuorumHost = host
+        self._machine: QuorumQueue = machine
+        self._notes: dict[int, Note] = notes
+        self._next: int = 0  # where the next slice begins
+        self._moved: list[tuple[int, Message, Note]] = []
+        self._held: list[Message] = []
+
+    def read_on(self, view: ReadTransaction, chunks: int) -> bool:
+        """The next so many chunks; False: that was all."""
+        host = self._host
+        found = quorum_tables.read_headers(view, host.id, self._next, chunks)
+        for first, headers in found:
+            live = _messages(first, headers, host.gone)
+            for message in live:
+                self._take(message)
+            host.chunks.add(first, first + headers.count - 1, len(live))
+            self._next = first + headers.count
+        return len(found) == chunks
+
+    def _take(self, message: Message) -> None:
+        machine = self._machine
+        note = self._notes.get(seq_of(message.index))
+        if note is not None:
+            self._moved.append((note.move, message, note))
+        elif message.index <= machine.marks.get(message.priority, 0):
+            message.acquired = 1
+            self._held.append(message)
+        else:
+            machine.stored(message)
+
+    def machine(self) -> QuorumQueue:
+        """When all is read."""
+        machine = self._machine
+        self._moved.sort(key=_move)
+        for _, message, note in self._moved:
+            _put(machine, message, note)
+        for message in self._held:
+            _enter(machine, message)
+            machine.take_back(message)
+        machine.noted = []  # it is known, and what was held is found by the marks again
+        return machine
+
+
+def sequences(view: ReadTransaction, queue_id: int) -> int:
+    """How many messages a queue can have at most, without a look at them."""
+    value = view.get(api.PARTITIONS, t.partition_key(queue_id, PARTITION))
+    if value is None:
+        return 0
+    low, last, _ = t.read_partition_state(value)
+    return last - low
 
 
 def _read_gone(view: ReadTransaction, queue_id: int) -> tuple[Settled, int]:

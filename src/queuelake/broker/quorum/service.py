@@ -7,6 +7,7 @@ a session outlives its connection its consumers are suspected; when it ends they
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
 from typing import TYPE_CHECKING, Final, final
@@ -15,6 +16,7 @@ from queuelake import names
 from queuelake.broker.clock import SLOT_MS
 from queuelake.broker.queues.kind import QueueKind
 from queuelake.broker.queues.subscribing import prefetch_of, refused
+from queuelake.broker.quorum import rows
 from queuelake.broker.quorum.host import QuorumHost
 from queuelake.broker.quorum.subscriber import QuorumSubscriber
 from queuelake.engine.quorum import commands as c
@@ -36,6 +38,7 @@ log = logging.getLogger("queuelake.queues")
 
 PRIORITY_MAX: Final = 1_000_000
 TIMEOUT_MS_MAX: Final = 10 * 365 * 86_400_000
+DEEP: Final = 10_000  # messages, or what was settled between them: some ten milliseconds to read
 FORGET_IDS_EVERY_MS: Final = 10_000
 SLOTS_PER_SECOND: Final = 1000 // SLOT_MS
 
@@ -63,6 +66,7 @@ class QuorumQueues(QueueKind):
         self.chain: int = 0  # dead letters which lead to dead letters, just now
         self._clients: dict[int, Client] = {}  # by the id of the session
         self._wakes: list[tuple[int, str]] = []  # heap: when which queue must wake
+        self._learned: list[tuple[int, queue_records.QueueRecord]] = []  # until `wake_deep`
         self._ticks: int = 0
         queues.kinds[queue_records.QUORUM] = self
         queues.receptions.append(self)
@@ -123,19 +127,48 @@ class QuorumQueues(QueueKind):
     # As a kind of queue
 
     def learn(self, queue_id: int, record: queue_records.QueueRecord) -> None:
+        self._learned.append((queue_id, record))
         explicit = queue_records.settings_tree(record)
         if "topics" in merged(self._queues.settings.named.get(record.name, {}), explicit):
             self._queues.bind(record.name, self._queues.stored_settings(record.name, explicit))
 
     def wake(self, queue_id: int, record: queue_records.QueueRecord) -> None:
+        host = self._sleeper(queue_id, record)
+        host.load()
+        self._awake(host)
+
+    async def wake_deep(self) -> None:
+        """At the start, before there are clients: those which take long to read, in slices.
+
+        They do not sleep later, so nobody waits for one while others are served.
+        """
+        store = self._queues.store
+        learned, self._learned = self._learned, []
+        for queue_id, record in learned:
+            with store.view() as view:
+                if rows.sequences(view, queue_id) < DEEP:
+                    continue
+                host = self._sleeper(queue_id, record)
+                reading = host.begin_load(view)
+            more = True
+            while more:
+                await asyncio.sleep(0)
+                with store.view() as view:
+                    more = reading.read_on(view, rows.CHUNKS_PER_SLICE)
+            if self._queues.sleeping_id(record.name) == queue_id:  # nobody was faster
+                with store.view() as view:
+                    host.loaded(view, reading)
+                self._awake(host)
+
+    def _sleeper(self, queue_id: int, record: queue_records.QueueRecord) -> QuorumHost:
         queues = self._queues
         explicit = queue_records.settings_tree(record)
         settings = queues.stored_settings(record.name, explicit)
-        host = QuorumHost(queues, queue_id, record.name, settings, explicit, record.created_ms)
-        host.load()
-        now_ms = queues.clock.now_ms()
-        host.active_ms = now_ms
-        self.hosts[record.name] = host
+        return QuorumHost(queues, queue_id, record.name, settings, explicit, record.created_ms)
+
+    def _awake(self, host: QuorumHost) -> None:
+        host.active_ms = now_ms = self._queues.clock.now_ms()
+        self.hosts[host.name] = host
         if host.machine.letters:
             host.take_letters(now_ms)
 
@@ -169,7 +202,7 @@ class QuorumQueues(QueueKind):
             host.active_ms = now_ms
             return
         idle_ms = now_ms - host.active_ms
-        if idle_ms < self._queues.settings.idle_unload_s * 1000:
+        if idle_ms < self._queues.settings.idle_unload_s * 1000 or host.machine.total >= DEEP:
             return
         wake_ms = host.wake_ms()
         if host.group > self._queues.runner.durable or 0 < wake_ms <= now_ms + SLOT_MS:
