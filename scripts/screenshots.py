@@ -92,8 +92,8 @@ def fill(fleet: Fleet, rest: Rest) -> None:
 
 
 def take(broker: BrokerProcess, fleet: Fleet, wanted: list[str]) -> None:
-    with launched() as browser:
-        console = Console(browser, broker)
+    with launched() as browsing:
+        console = Console(browsing, broker)
         take_login(console)
         for suffix, shape in SHAPES.items():
             page = console("admin", **shape)
@@ -120,9 +120,9 @@ def take_cluster() -> None:
     with (
         tempfile.TemporaryDirectory() as directory,
         Cluster(Path(directory), settings) as cluster,
-        launched() as browser,
+        launched() as browsing,
     ):
-        console = Console(browser, cluster.nodes[(cluster.owner() + 1) % 3])
+        console = Console(browsing, cluster.nodes[(cluster.owner() + 1) % 3])
         for suffix in ("", "-phone"):
             page = console("admin", "/cluster", **SHAPES[suffix])
             page.get_by_role("row").nth(3).wait_for()

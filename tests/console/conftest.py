@@ -1,8 +1,8 @@
 """One broker and one browser for all tests of the console.
 
-`console("viewer")` is a page in a browser of its own, logged in with a key of that role. What a
-test does not forgive by name makes it fail: an error in the browser's console, a script which
-failed, a request to another host.
+`console("viewer")` is a page, logged in with a key of that role; its tab is the one the test before
+had. What a test does not forgive by name makes it fail: an error in the browser's console, a script
+which failed, a request to another host.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tests.console.browser import Browsing, Console, launched
 from tests.harness.broker import BrokerProcess
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browsing() -> Iterator[Browsing]:
-    """Of a module: while it is open, Playwright's loop is in the way of asynchronous tests."""
+    """While it is open Playwright's loop is in the way of asynchronous tests: none are here."""
     with launched() as browsing:
         yield browsing
 

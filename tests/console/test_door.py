@@ -15,8 +15,8 @@ from playwright.sync_api import expect
 from queuelake.admin.console import mount
 from queuelake.admin.console.session import COOKIE, SECRET_NAME
 from queuelake.apikey import add_key, remove_key
-from tests.api.live import Answer, LiveAdmin, fetch
-from tests.console.browser import Console
+from tests.api.live import LiveAdmin, fetch
+from tests.console.browser import Console, log_in, session_cookie
 from tests.harness.broker import BrokerProcess
 from tests.harness.processes import children
 
@@ -26,18 +26,6 @@ PAGES = [
     *("/console/", "/console/queues", "/console/queue?name=a", "/console/message-queue?name=a"),
     *("/console/clients", "/console/audit", "/console/users", "/console/nothing"),
 ]
-
-
-def log_in(port: int, key: str, **headers: str) -> Answer:
-    name, _, secret = key.partition(":")
-    body = urlencode({"name": name, "secret": secret}).encode()
-    origin = {"Origin": f"http://127.0.0.1:{port}"} | headers
-    return fetch(port, "/console/login", method="POST", headers=origin, body=body)
-
-
-def cookie_of(answer: Answer) -> str:
-    assert answer.status == 303, answer.body
-    return answer.headers["set-cookie"].partition(";")[0]
 
 
 def upgrade(port: int, path: str, **headers: str) -> int:
@@ -84,7 +72,7 @@ def test_a_cookie_is_for_this_site_and_no_script(console: Console, port: int) ->
 
 
 def test_a_forged_cookie_opens_nothing(console: Console, port: int) -> None:
-    good = cookie_of(log_in(port, console.key("viewer")))
+    good = session_cookie(port, console.key("viewer"))
     assert fetch(port, "/console/queues", headers=HTML | {"Cookie": good}).status == 200
     body, _, signature = good.removeprefix(f"{COOKIE}=").partition(".")
     for forged in (f"{body}.", f"{body}x.{signature}", f"{body}.{signature[::-1]}", "x", "."):
@@ -101,7 +89,7 @@ def test_a_login_from_the_page_of_another_site_is_refused(console: Console, port
 
 
 def test_a_websocket_needs_a_session_and_our_own_page(console: Console, port: int) -> None:
-    cookie = cookie_of(log_in(port, console.key("viewer")))
+    cookie = session_cookie(port, console.key("viewer"))
     ours = f"http://127.0.0.1:{port}"
     assert upgrade(port, SOCKET, Cookie=cookie, Origin=ours) == 101
     assert upgrade(port, SOCKET, Cookie=cookie, Origin="http://evil.example") == 403
@@ -111,20 +99,20 @@ def test_a_websocket_needs_a_session_and_our_own_page(console: Console, port: in
 
 @pytest.mark.parametrize("path", ["/metrics", "/api/v1/queues", "/healthz", "/console/queues"])
 def test_no_other_path_takes_a_websocket(console: Console, port: int, path: str) -> None:
-    cookie = cookie_of(log_in(port, console.key("admin")))
+    cookie = session_cookie(port, console.key("admin"))
     headers = {"Cookie": cookie, "Origin": f"http://127.0.0.1:{port}"}
     key = {"Authorization": f"Bearer {console.key('admin')}"}
     assert upgrade(port, path, **headers, **key) == 403
 
 
 def test_long_polling_is_refused(console: Console, port: int) -> None:
-    cookie = cookie_of(log_in(port, console.key("admin")))
+    cookie = session_cookie(port, console.key("admin"))
     path = SOCKET.replace("websocket", "polling")
     assert fetch(port, path, headers={"Cookie": cookie}).status == 400
 
 
 def test_after_the_login_nobody_is_sent_to_another_host(console: Console, port: int) -> None:
-    cookie = cookie_of(log_in(port, console.key("viewer")))
+    cookie = session_cookie(port, console.key("viewer"))
     for wanted in ("http://evil.example/console/", "//evil.example/console/", "/console/\\evil"):
         path = "/console/login?" + urlencode({"next": wanted})
         answer = fetch(port, path, headers=HTML | {"Cookie": cookie})
@@ -132,7 +120,7 @@ def test_after_the_login_nobody_is_sent_to_another_host(console: Console, port: 
 
 
 def test_pages_stay_out_of_frames_and_on_this_host(console: Console, port: int) -> None:
-    cookie = cookie_of(log_in(port, console.key("viewer")))
+    cookie = session_cookie(port, console.key("viewer"))
     for answer in (
         fetch(port, "/console/login", headers=HTML),
         fetch(port, "/console/queues", headers=HTML | {"Cookie": cookie}),

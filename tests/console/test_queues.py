@@ -131,6 +131,7 @@ def discard(page: Page, name: str) -> None:
     page.get_by_role("button", name="Discard …").click()
     page.get_by_label(f"Type {name} to go on").fill(name)
     page.get_by_role("dialog").get_by_role("button", name="Discard").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_a_purge_asks_for_the_name_first(console: Console, rest: Rest, name: str) -> None:

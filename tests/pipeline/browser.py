@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def browser_page() -> Iterator[Page]:
-    with launched() as browser:
-        yield browser.new_page(viewport={"width": 1280, "height": 900})
+    with launched() as browsing:
+        yield browsing.tab(viewport={"width": 1280, "height": 900})

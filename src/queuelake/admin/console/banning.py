@@ -22,9 +22,9 @@ def ban_form(
     """Ask whom to ban and for how long; whoever it means is disconnected too."""
     note = "Whoever it means is disconnected now and refused from then on."
     with widgets.form("Ban", note) as dialog:
-        kinds = ui.select(KINDS, value=kind, label="What").classes("w-full")
-        values = ui.input("Value", value=value).classes("w-full").props("autofocus")
-        times = ui.select(TIMES, value=3600, label="How long").classes("w-full")
+        kinds = ui.select(KINDS, value=kind, label="What").classes("full-width")
+        values = ui.input("Value", value=value).classes("full-width").props("autofocus")
+        times = ui.select(TIMES, value=3600, label="How long").classes("full-width")
 
         async def ban() -> None:
             await visit.do(Services.ban, kinds.value, values.value.strip(), float(times.value))

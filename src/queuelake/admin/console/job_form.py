@@ -67,7 +67,7 @@ def job_form(visit: Visit, then: Callable[[], Awaitable[None]]) -> None:
     with widgets.form(
         "Start a job", "It runs on the machine of the broker, as its user."
     ) as dialog:
-        kind = ui.select(list(KINDS), value="archive", label="Kind").classes("w-full")
+        kind = ui.select(list(KINDS), value="archive", label="Kind").classes("full-width")
         kind.props("autofocus")
         words = ui.label().classes("ql-note")
         options = ui.element("div").classes("ql-options")

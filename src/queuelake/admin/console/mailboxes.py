@@ -168,10 +168,10 @@ def _show(entry: EcqEntry) -> None:
 def _rewind(visit: Visit, owner: str) -> None:
     note = "The device gets again what is still in its mailbox, from there on."
     with widgets.form(f"Rewind {owner}", note) as dialog:
-        to = ui.select(REWIND_TO, value="first", label="Read again from").classes("w-full")
-        number = ui.number("Number", min=0, precision=0, value=1).classes("w-full")
+        to = ui.select(REWIND_TO, value="first", label="Read again from").classes("full-width")
+        number = ui.number("Number", min=0, precision=0, value=1).classes("full-width")
         number.bind_visibility_from(to, "value", value="seqno")
-        time = ui.input("Time, such as 2026-11-16 13:00").classes("w-full")
+        time = ui.input("Time, such as 2026-11-16 13:00").classes("full-width")
         time.bind_visibility_from(to, "value", value="ts")
 
         async def rewind() -> None:

@@ -154,11 +154,11 @@ async def publish(visit: Visit, name: str) -> None:
     """A dialog for one message."""
     note = "It is stored, counted and delivered as any other."
     with widgets.form(f"Publish to {names.address(name)}", note) as dialog:
-        payload = ui.textarea("Payload").props("outlined autofocus autogrow").classes("w-full")
+        payload = ui.textarea("Payload").props("outlined autofocus autogrow").classes("full-width")
         with ui.element("div").classes("ql-fields"):
             key = ui.input("Partition key").props("outlined dense")
             kind = ui.input("Content type", placeholder="application/json").props("outlined dense")
-        extra = ui.textarea("User properties, a line name=value each").classes("w-full")
+        extra = ui.textarea("User properties, a line name=value each").classes("full-width")
         extra.props("outlined autogrow")
 
         async def send() -> None:

@@ -207,13 +207,13 @@ def rule_form(rule: AclRule, then: Callable[[AclRule], Awaitable[None]]) -> None
             permission = ui.select(PERMISSIONS, value=rule.permission, label="Permission")
             action = ui.select(WHAT, value=rule.action, label="To")
         topics = ui.textarea("Topic filters, one on each line", value="\n".join(rule.topics))
-        topics.classes("w-full").props("outlined autogrow rows=2 autofocus input-class=ql-mono")
+        topics.classes("full-width").props("outlined autogrow rows=2 autofocus input-class=ql-mono")
         matchers = {
-            name: ui.input(label, value=getattr(rule, name)).classes("w-full").props("dense")
+            name: ui.input(label, value=getattr(rule, name)).classes("full-width").props("dense")
             for name, label in MATCHERS.items()
         }
         kept = "any" if rule.platform is None else "yes" if rule.platform else "no"
-        platform = ui.select(PLATFORM, value=kept, label="Clients").classes("w-full")
+        platform = ui.select(PLATFORM, value=kept, label="Clients").classes("full-width")
 
         async def keep() -> None:
             lines = [line.strip() for line in topics.value.splitlines() if line.strip()]

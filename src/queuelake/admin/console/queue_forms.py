@@ -51,14 +51,14 @@ async def create(visit: Visit) -> None:
     settings = (await visit.do(Services.settings)).settings
     defaults = settings["queues"]["defaults"]
     with widgets.form("New queue") as dialog:
-        kind = ui.select(KINDS, value="queue", label="Kind").classes("w-full")
+        kind = ui.select(KINDS, value="queue", label="Kind").classes("full-width")
         kind.props("outlined dense options-dense")
         note = ui.label(KIND_NOTES["queue"]).classes("ql-note")
-        name = ui.input("Name", placeholder="tasks/image").classes("w-full")
+        name = ui.input("Name", placeholder="tasks/image").classes("full-width")
         name.props("outlined dense autofocus")
-        topic = ui.input("Topic filter", placeholder="sensors/+/alarm").classes("w-full")
+        topic = ui.input("Topic filter", placeholder="sensors/+/alarm").classes("full-width")
         topic.props("outlined dense").bind_visibility_from(kind, "value", _is_filled)
-        place = ui.column().classes("w-full")
+        place = ui.column().classes("full-width")
         shown: dict[str, SettingsForm] = {}
 
         def show_settings() -> None:

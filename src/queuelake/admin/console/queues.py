@@ -63,7 +63,7 @@ class Listing:
             self._table = widgets.table(COLUMNS, [], "key", pagination=self._pagination)
             self._table.props("binary-state-sort")
             self._table.on("request", self._on_request)
-            self._empty = ui.column().classes("w-full")
+            self._empty = ui.column().classes("full-width")
         for control in (self._search, self._kind, self._background):
             control.on_value_change(self._on_filter)
 

@@ -32,7 +32,7 @@ async def start(prefix: str) -> FastAPI:
     logging.getLogger("nicegui").addFilter(_tells_more_than_the_page)
     # Long polling would pass requests which no WebSocket check has seen.
     app.config.socket_io_js_transports = ["websocket"]
-    for name in ("console.css", "pages.css"):
+    for name in ("base.css", "console.css", "pages.css"):
         ui.add_css(files(__package__).joinpath(name).read_text(), shared=True)
     site = FastAPI(openapi_url=None)
     ui.run_with(
@@ -41,6 +41,7 @@ async def start(prefix: str) -> FastAPI:
         title="Queuelake",
         favicon=FAVICON,
         dark=None,
+        tailwind=False,  # base.css has what we need of it
         language="en-US",
         mount_path=prefix,
         binding_refresh_interval=None,

@@ -83,13 +83,13 @@ def _form(visit: Visit, user: UserInfo | None, then: Callable[[], Awaitable[None
     """A new user, or another password, role or kind of one who is there."""
     heading = "Add a user" if user is None else f"Change {user.name}"
     with widgets.form(heading) as dialog:
-        name = ui.input("Name", value="" if user is None else user.name).classes("w-full")
+        name = ui.input("Name", value="" if user is None else user.name).classes("full-width")
         name.props("autocomplete=off autofocus").set_enabled(user is None)
         label = "Password" if user is None else "New password; empty: as it is"
-        password = ui.input(label, password=True).classes("w-full")
+        password = ui.input(label, password=True).classes("full-width")
         password.props("autocomplete=new-password")
         role = ui.select(ROLES, value="none" if user is None else user.role, label="Console")
-        role.classes("w-full")
+        role.classes("full-width")
         platform = ui.checkbox("Platform account", value=user is not None and user.platform)
         platform.tooltip("May write to mailboxes and trigger fan-out")
         platform.set_enabled(user is None or not user.configured_platform)

@@ -30,7 +30,7 @@ class Banner:
         self._frame.clear()
         with self._frame:
             ui.icon("error_outline")
-            with ui.column().classes("gap-0"):
+            with ui.column().classes("ql-tight"):
                 ui.label(title).classes("ql-strong")
                 for reason in reasons:
                     ui.label(reason)
@@ -240,7 +240,7 @@ async def confirm(heading: str, text: str, *, action: str, type_first: str = "")
             ui.label(line)
         typed = None
         if type_first:
-            typed = ui.input(f"Type {type_first} to go on").classes("w-full").props("autofocus")
+            typed = ui.input(f"Type {type_first} to go on").classes("full-width").props("autofocus")
         with ui.row().classes("ql-buttons"):
             cancel = ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
             sure = ui.button(action, color="negative", on_click=lambda: dialog.submit(True))
