@@ -220,3 +220,53 @@ def test_deliveries_which_are_watched_are_bounded(monkeypatch: pytest.MonkeyPatc
     assert tracer is not None
     tracer.close()
     assert len(traced.spans.done) == 6
+
+
+def quorum(**settings: object) -> Traced:
+    """One whose queue is a quorum queue."""
+    traced = Traced()
+    traced.consumer.leave()
+    traced.node.broker.queues.delete("tasks")
+    traced.node.work()
+    traced.node.broker.queues.configure("tasks", {"type": "quorum", **settings})
+    traced.node.work()
+    traced.consumer = traced.join("worker")
+    return traced
+
+
+def test_a_quorum_queue_traces_what_others_do() -> None:
+    traced = quorum()
+    traced.publish(("traceparent", traceparent()), ("colour", "red"))
+    first = traced.receive()
+    assert (first["traceparent"], first["colour"]) == (traceparent(2), "red")
+    traced.settle("nack", first["message-id"])
+    second = traced.receive()
+    assert second["traceparent"] == traceparent(3)
+    traced.settle("ack", second["message-id"])
+    traced.publish(("traceparent", traceparent()))
+    traced.settle("reject", traced.receive()["message-id"], reason="no such article")
+    assert traced.spans.said() == [
+        ("publish $queue/tasks", 1, PUBLISHER, ""),
+        ("deliver $queue/tasks", 2, 1, "nack"),
+        ("deliver $queue/tasks", 3, 1, "ack"),
+        ("publish $queue/tasks", 4, PUBLISHER, ""),
+        ("deliver $queue/tasks", 5, 4, "reject"),
+        ("publish $queue/dlq/tasks", 6, 4, ""),
+    ]
+    rejected = traced.spans.done[4]
+    assert rejected.event is not None
+    assert rejected.event.reason == "no such article"
+    assert rejected.attributes["messaging.client.id"] == "worker"
+
+
+def test_a_quorum_queue_traces_deliveries_which_nobody_answered() -> None:
+    traced = quorum(consumer_timeout="10s", consumer_disconnected_timeout="5s")
+    traced.publish(("traceparent", traceparent()))
+    traced.receive()
+    traced.node.pass_time(11_000)
+    assert traced.spans.said()[1:] == [("deliver $queue/tasks", 2, 1, "timeout")]
+    traced.consumer = traced.join("another")
+    traced.receive()
+    traced.consumer.leave()
+    traced.node.pass_time(6_000)
+    assert traced.spans.said()[2:] == [("deliver $queue/tasks", 3, 1, "returned")]

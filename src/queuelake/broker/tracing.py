@@ -26,6 +26,7 @@ from queuelake.storage.chunk import Record
 
 if TYPE_CHECKING:
     from queuelake.broker.queues.host import HostedQueue
+    from queuelake.broker.queues.tail import Tail
     from queuelake.engine.effects import Deliver
 
 OPEN_MAX: Final = 10_000  # deliveries which are not settled yet; above it the oldest end
@@ -83,8 +84,24 @@ class SpanSink(Protocol):
         """Spans by what became of them."""
 
 
-class _Open(NamedTuple):
-    """A delivery: by queue, group, partition, sequence and attempt."""
+class Line(NamedTuple):
+    """Where messages come to: one partition of a queue, or a queue which has none."""
+
+    queue: str
+    topic: str
+    number: int
+    id_prefix: bytes
+    tail: Tail
+
+    def is_pending(self, seq: int) -> bool:
+        """Whether a message is not even on its way to the store."""
+        pending = self.tail.pending
+        return bool(pending) and seq >= pending[0].seq
+
+
+class OpenDelivery(NamedTuple):
+    """By queue, group, partition, sequence and attempt; or the consumer of a quorum queue in the
+    place of the partition, and its own number of the delivery in that of the attempt."""
 
     queue: str
     group: str
@@ -106,59 +123,90 @@ class Tracer:
         self._bound = int(sample_ratio * (1 << 64))
         self._new_id = new_id
         self._coming: dict[str, dict[tuple[int, int], Span]] = {}  # not durable yet, by queue
-        self._open: dict[str, dict[_Open, Span]] = {}
+        self._open: dict[str, dict[OpenDelivery, Span]] = {}
         self._open_count = 0
 
     # What a queue tells
 
     def committing(self, host: HostedQueue) -> None:
         """It is about to write what has changed."""
-        for number, tail in enumerate(host.tails):
-            for record in tail.pending:
-                if PARENT in record.properties:
-                    self._came(host, number, record)
+        for number in range(len(host.tails)):
+            self.coming(_line(host, number))
         if host.name in self._open:
             self._settle(host)
 
+    def coming(self, line: Line) -> None:
+        """Its new messages are about to be written."""
+        for record in line.tail.pending:
+            if PARENT in record.properties:
+                self._came(line, record)
+
     def stored(self, host: HostedQueue, now_ms: int) -> None:
         """What it wrote is durable."""
-        coming = self._coming.pop(host.name, None)
-        if coming is None:
-            return
+        if host.name in self._coming:
+            self.stored_of([_line(host, number) for number in range(len(host.tails))], now_ms)
+
+    def stored_of(self, lines: list[Line], now_ms: int) -> None:
+        """What a queue of these lines wrote is durable."""
+        queue = lines[0].queue
+        coming = self._coming.pop(queue, {})
         later: dict[tuple[int, int], Span] = {}
         for (number, seq), span in coming.items():
-            if _is_pending(host, number, seq):
+            if lines[number].is_pending(seq):
                 later[number, seq] = span
             else:
                 self.sink.put(span._replace(end_ms=max(now_ms, span.start_ms)))
         if later:
-            self._coming[host.name] = later
+            self._coming[queue] = later
 
-    def rolled_back(self, host: HostedQueue) -> None:
+    def rolled_back(self, queue: str) -> None:
         """What it wrote is not in the store, and will not be."""
-        self._coming.pop(host.name, None)
+        self._coming.pop(queue, None)
 
     def delivering(self, host: HostedQueue, effect: Deliver, record: Record) -> Record:
         """The message as this delivery carries it."""
         if PARENT not in record.properties:
             return record
         number = effect.entry.partition
-        if _is_pending(host, number, record.seq):
-            self._came(host, number, record)  # handed out before it is stored
-        parent = self._sampled(record.properties)
+        line = _line(host, number)
+        if line.is_pending(record.seq):
+            self._came(line, record)  # handed out before it is stored
+        group = effect.group.name
+        key = OpenDelivery(host.name, group, number, record.seq, effect.attempt)
+        now_ms = host.queues.clock.now_ms()
+        return self.deliver(line, key, record, effect.consumer.name, effect.attempt, now_ms)
+
+    def deliver(
+        self,
+        line: Line,
+        key: OpenDelivery,
+        record: Record,
+        client_id: str,
+        attempt: int,
+        now_ms: int,
+    ) -> Record:
+        """The message as this delivery carries it, which is open from now on."""
+        parent = self._sampled(record.properties) if PARENT in record.properties else None
         if parent is None:
             return record
         context = Context(parent.trace_id, self._new_id(), parent.state)
-        attributes = _attributes(host, number, record)
+        attributes = _attributes(line, record)
         attributes["messaging.operation.type"] = "receive"
-        attributes["messaging.consumer.group.name"] = effect.group.name
-        attributes["messaging.client.id"] = effect.consumer.name
-        attributes["queuelake.attempt"] = effect.attempt
-        name = f"deliver {host.topic.decode()}"
-        now_ms = host.queues.clock.now_ms()
-        span = Span(name, context, parent.span_id, now_ms, now_ms, attributes)
-        self._add(_Open(host.name, effect.group.name, number, record.seq, effect.attempt), span)
+        if key.group:
+            attributes["messaging.consumer.group.name"] = key.group
+        attributes["messaging.client.id"] = client_id
+        attributes["queuelake.attempt"] = attempt
+        span = Span(f"deliver {line.topic}", context, parent.span_id, now_ms, now_ms, attributes)
+        self._add(key, span)
         return _with_parent(record, context)
+
+    def open_of(self, queue: str) -> list[OpenDelivery]:
+        return list(self._open.get(queue, ()))
+
+    def ended(self, key: OpenDelivery, event: Event) -> None:
+        """What became of a delivery, if it is one which is traced."""
+        if key in self._open.get(key.queue, ()):
+            self._end(key.queue, key, event)
 
     def close(self) -> None:
         """The broker stops: nobody will tell of these any more."""
@@ -169,20 +217,20 @@ class Tracer:
 
     # Publishes
 
-    def _came(self, host: HostedQueue, number: int, record: Record) -> None:
-        coming = self._coming.setdefault(host.name, {})
-        if (number, record.seq) in coming:
+    def _came(self, line: Line, record: Record) -> None:
+        coming = self._coming.setdefault(line.queue, {})
+        if (line.number, record.seq) in coming:
             return
         parent = self._sampled(record.properties)
         if parent is None:
             return
         context = Context(parent.trace_id, self._new_id(), parent.state)
         record.properties = _rewritten(record.properties, context)
-        attributes = _attributes(host, number, record)
+        attributes = _attributes(line, record)
         attributes["messaging.operation.type"] = "send"
         attributes["messaging.client.id"] = record.publisher.decode()
-        name = f"publish {host.topic.decode()}"
-        coming[number, record.seq] = Span(
+        name = f"publish {line.topic}"
+        coming[line.number, record.seq] = Span(
             name, context, parent.span_id, record.ts_ms, record.ts_ms, attributes
         )
 
@@ -200,14 +248,14 @@ class Tracer:
 
     # Deliveries
 
-    def _add(self, key: _Open, span: Span) -> None:
+    def _add(self, key: OpenDelivery, span: Span) -> None:
         if self._open_count >= OPEN_MAX:
             queue = next(iter(self._open))
             self._end(queue, next(iter(self._open[queue])), None)
         self._open.setdefault(key.queue, {})[key] = span
         self._open_count += 1
 
-    def _end(self, queue: str, key: _Open, event: Event | None) -> None:
+    def _end(self, queue: str, key: OpenDelivery, event: Event | None) -> None:
         spans = self._open[queue]
         span = spans.pop(key)
         self._open_count -= 1
@@ -219,7 +267,7 @@ class Tracer:
     def _settle(self, host: HostedQueue) -> None:
         """End those which their consumers do not hold any more."""
         machine = host.machine
-        gone: list[tuple[_Open, bool]] = []
+        gone: list[tuple[OpenDelivery, bool]] = []
         for key in self._open[host.name]:
             group = machine.groups.get(key.group)
             if group is None or key.partition >= len(group.lanes):
@@ -235,10 +283,10 @@ class Tracer:
             self._end(host.name, key, event)
 
 
-def _is_pending(host: HostedQueue, number: int, seq: int) -> bool:
-    """Whether a message is not even on its way to the store."""
-    pending = host.tails[number].pending
-    return bool(pending) and seq >= pending[0].seq
+def _line(host: HostedQueue, number: int) -> Line:
+    return Line(
+        host.name, host.topic.decode(), number, host.id_prefixes[number], host.tails[number]
+    )
 
 
 def _told(events: e.Events) -> dict[tuple[str, int, int, int], Event]:
@@ -251,12 +299,12 @@ def _told(events: e.Events) -> dict[tuple[str, int, int, int], Event]:
     return found
 
 
-def _attributes(host: HostedQueue, number: int, record: Record) -> dict[str, str | int]:
-    message_id = record.message_id or host.id_prefixes[number] + b"%d" % record.seq
+def _attributes(line: Line, record: Record) -> dict[str, str | int]:
+    message_id = record.message_id or line.id_prefix + b"%d" % record.seq
     return {
         "messaging.system": "queuelake",
-        "messaging.destination.name": host.topic.decode(),
-        "messaging.destination.partition.id": str(number),
+        "messaging.destination.name": line.topic,
+        "messaging.destination.partition.id": str(line.number),
         "messaging.message.id": message_id.decode(),
         "messaging.message.body.size": len(record.payload),
     }

@@ -31,7 +31,7 @@ def reload(host: HostedQueue) -> None:
     queues = host.queues
     now_ms = queues.clock.now_ms()
     if queues.tracer is not None:
-        queues.tracer.rolled_back(host)
+        queues.tracer.rolled_back(host.name)
     with queues.store.view() as view:
         value = view.get(api.QUEUES, t.queue_key(host.id))
     if value is None:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from queuelake import names
+from queuelake.broker.quorum import tracing
 from queuelake.broker.quorum.rows import seq_of
 from queuelake.engine.quorum.commands import Cancel
 from queuelake.engine.quorum.effects import ConsumerTimedOut, Deliver
@@ -21,7 +22,7 @@ def deliver(host: QuorumHost, effect: Deliver, now_ms: int) -> None:
     subscriber = host.subscribers.get(effect.key)
     if subscriber is None or not subscriber.joined:
         return  # it left meanwhile, and the machine knows
-    counters = host.counters
+    counters, tracer = host.counters, host.queues.tracer
     for delivery in effect.deliveries:
         if delivery.msg_id < subscriber.expected:
             continue  # it has it: the machine says so again when terms change
@@ -36,6 +37,8 @@ def deliver(host: QuorumHost, effect: Deliver, now_ms: int) -> None:
             counters.redelivered += 1
         else:
             counters.latency.observe(now_ms - record.ts_ms)
+        if tracer is not None:
+            record = tracing.delivering(tracer, subscriber, delivery.msg_id, record, now_ms)
         subscriber.deliver(delivery.msg_id, record)
     host.queues.runner.touch(subscriber.session)
 

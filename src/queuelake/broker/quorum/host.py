@@ -17,7 +17,7 @@ from queuelake.broker.participant import Participant
 from queuelake.broker.queues.rates import Rates
 from queuelake.broker.queues.rows import read_ids, write_ids
 from queuelake.broker.queues.tail import Tail
-from queuelake.broker.quorum import rows
+from queuelake.broker.quorum import rows, tracing
 from queuelake.broker.quorum.burying import bury, bury_surely
 from queuelake.broker.quorum.chunks import Chunks
 from queuelake.broker.quorum.delivering import deliver, time_out
@@ -214,6 +214,8 @@ class QuorumHost(Participant):
     def _take(self, effect: Effect, now_ms: int) -> None:
         if isinstance(effect, (e.Deliver, e.ConsumerTimedOut)):
             self._effects.append(effect)
+            if isinstance(effect, e.ConsumerTimedOut) and self.queues.tracer is not None:
+                tracing.timed_out(self.queues.tracer, self, effect.key, effect.ids, now_ms)
         elif isinstance(effect, e.Release):
             for index in effect.indexes:
                 self._release(rows.seq_of(index))
@@ -291,6 +293,8 @@ class QuorumHost(Participant):
     def write(self, batch: Batch) -> None:
         if self.is_deleted:
             return
+        if self.queues.tracer is not None:
+            tracing.committing(self.queues.tracer, self)
         rows.write_messages(batch, self)
         rows.write_gone(batch, self)
         rows.write_notes(batch, self)
@@ -312,6 +316,8 @@ class QuorumHost(Participant):
 
     def stored(self, now_ms: int) -> None:
         self.tail.stored()
+        if self.queues.tracer is not None:
+            tracing.stored(self.queues.tracer, self, now_ms)
         sealed, self._sealed = self._sealed, []
         for effect in sealed:
             if self.is_deleted:
@@ -325,6 +331,8 @@ class QuorumHost(Participant):
         if self.is_deleted:
             return
         queues, before = self.queues, self.settings
+        if queues.tracer is not None:
+            queues.tracer.rolled_back(self.name)
         self.load()
         if self.settings != before:
             queues.bind(self.name, self.settings)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from queuelake.broker.deliveries import Consumer, Deliveries, Delivery
 from queuelake.broker.queues.incoming import EXPIRY
 from queuelake.broker.queues.subscriber import EXPIRY_ID, EXPIRY_S_MAX
+from queuelake.broker.quorum import tracing
 from queuelake.broker.quorum.rows import PARTITION, seq_of
 from queuelake.engine.machine import Command
 from queuelake.engine.quorum import commands as c
@@ -194,7 +195,9 @@ class QuorumSubscriber(Consumer):
 
     def settle(self, command: Command, seq: int, now_ms: int) -> None:
         host = self.host
-        self._numbers.pop(seq, None)
+        msg_id = self._numbers.pop(seq, -1)
+        if host.queues.tracer is not None:
+            tracing.settling(host.queues.tracer, self, command, msg_id, seq, now_ms)
         if isinstance(command, c.Settle):
             host.counters.acked += 1
         else:
