@@ -29,6 +29,12 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 BUILD = VENV / "build"
 BUILD_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+PROGRAMS = {  # Debian's package -> what tests run of it
+    "chromium": "chromium",
+    "mosquitto-clients": "mosquitto_pub",
+    "mosquitto": "mosquitto_passwd",
+    "prometheus": "promtool",
+}
 EXTRAS = ("console", "grpc", "otel", "spark", "cluster")
 
 
@@ -47,7 +53,7 @@ def main() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two scripts started at once: one installs, one waits
         install_dependencies(extras)
         if options.test:
-            install_browser()
+            install_programs()
         if not options.deps_only:
             install_product()
 
@@ -96,17 +102,21 @@ def install_dependencies(extras: set[str]) -> None:
     stamp.write_text(json.dumps({"inputs": inputs, "extras": sorted(extras)}))
 
 
-def install_browser() -> None:
-    """The console is tested in Debian's Chromium; without it those tests are skipped."""
-    if shutil.which("chromium") or not shutil.which("apt-get") or os.geteuid() != 0:
+def install_programs() -> None:
+    """What tests use of Debian where it can be had; a test which lacks its program is skipped."""
+    missing = [package for package, program in PROGRAMS.items() if not shutil.which(program)]
+    if not missing or not shutil.which("apt-get") or os.geteuid() != 0:
         return
-    print("installing chromium", flush=True)
+    print("installing " + ", ".join(missing), flush=True)
     quiet = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
-    for step in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
+    for step in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
         command = ["apt-get", "-qq", *step]
         if subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL, check=False).returncode:
-            print("warning: no chromium; tests of the console are skipped", file=sys.stderr)
+            print("warning: not installed; the tests which need them are skipped", file=sys.stderr)
             return
+    if stop := shutil.which("service"):  # tests start their own
+        for package in missing:
+            subprocess.run([stop, package, "stop"], capture_output=True, check=False)
 
 
 def install_product() -> None:

@@ -251,7 +251,8 @@ async def confirm(heading: str, text: str, *, action: str, type_first: str = "")
     answer = bool(await dialog)
     if typed is not None and typed.value != type_first:
         answer = False
-    dialog.delete()
+    if not dialog.is_deleted:  # the page may have been left meanwhile
+        dialog.delete()
     return answer
 
 
