@@ -30,7 +30,7 @@ from usage import cpu_s
 
 READY_S_TARGET, RSS_MB_TARGET, FIRST_MS_TARGET = 2.0, 150.0, 50.0
 WRITE_TARGET, ROW_TARGET = 1.0, 0.3
-OWNERS = 10_000
+OWNERS, KEYS = 10_000, 100
 IDS = 100_000  # of one trigger
 WRITES = ("-P", "10", "-S", "0", "--size", "256", "--qos", "1")
 DATA = b"x" * 256
@@ -41,11 +41,7 @@ def measure(folder: Path, count: int) -> Iterator[Figure]:
     yield Figure("M: mosquitto, 1->1, QoS 1", m, "us/msg")
     with open_queuelake(folder) as process:
         running = Running(read_ports(process, folder)["mqtt"], process.pid)
-        topic = ("--topic", "$ECQ/w/car-%k/key-%d", "--keys", str(OWNERS))
-        report = load(running, *WRITES, *topic, "--count", str(10 * OWNERS))
-        write_us = float(report["broker"]["us_per_msg"])
-        yield Figure(f"write to one of {OWNERS:,} mailboxes", write_us, "us")
-        yield Figure("the same, in M", write_us / m, "M", WRITE_TARGET)
+        yield from writes(running, m)
         report = load(running, *WRITES, "--topic", "$ECQ/w/car-%d-%n/key", "--count", str(count))
         yield Figure(f"{count:,} mailboxes: write", report["broker"]["us_per_msg"], "us")
         row_us = trigger(running, count)
@@ -72,6 +68,17 @@ def measure(folder: Path, count: int) -> Iterator[Figure]:
         platform.disconnect()
 
 
+def writes(running: Running, m: float) -> Iterator[Figure]:
+    """Each key for the first time, and then again, when something has to be replaced."""
+    topic = ("--topic", "$ECQ/w/car-%x/key-%d-%l", "--keys", str(OWNERS))
+    for what, count in (("first", KEYS * OWNERS), ("new", KEYS * OWNERS // 4)):
+        report = load(running, *WRITES, *topic, "--count", str(count))
+        write_us = float(report["broker"]["us_per_msg"])
+        title = f"{what} value of one of {KEYS} keys of {OWNERS:,} mailboxes"
+        yield Figure(title, write_us, "us")
+        yield Figure("the same, in M", write_us / m, "M", WRITE_TARGET)
+
+
 def first_deliveries(port: int) -> Iterator[Figure]:
     device = "car-3-7"
     first = first_delivery_ms(port, device, f"$ECQ/{device}/#")
@@ -84,7 +91,8 @@ def first_deliveries(port: int) -> Iterator[Figure]:
 def beside_others(running: Running, platform: mqtt.Client) -> Iterator[Figure]:
     rounds = Rounds(running)
     yield from rounds.before()
-    with Again(lambda: publish_trigger(platform, 0, IDS)) as triggers:
+    payload = trigger_payload(0, IDS)
+    with Again(lambda: publish_trigger(platform, payload)) as triggers:
         yield from rounds.meanwhile(f"triggers of {IDS:,} ids", triggers.is_going_on)
     for family, what in (("ecq", "mailbox entries"), ("sdv", "pending rows")):
         ask(running, "PUT", f"/{family}/config", {"data_retention": "1s"})
@@ -116,17 +124,20 @@ def trigger(running: Running, count: int) -> float:
     client.publish("$SDV-FANOUT/data/bench", DATA, qos=1).wait_for_publish(60)
     before_s = cpu_s(running.pid)
     for start in range(0, count, IDS):
-        publish_trigger(client, start, min(start + IDS, count))
+        publish_trigger(client, trigger_payload(start, min(start + IDS, count)))
     used_s = cpu_s(running.pid) - before_s
     client.disconnect()
     return used_s * 1e6 / count
 
 
-def publish_trigger(platform: mqtt.Client, first: int, end: int) -> None:
-    """For these vehicles; returns when all rows are durable."""
+def trigger_payload(first: int, end: int) -> bytes:
     ids = [f"VIN{number:010}" for number in range(first, end)]
-    body = {"ids": ids, "request_id": "task_bench_1", "data_id": "bench"}
-    platform.publish("$SDV-FANOUT/trigger", json.dumps(body), qos=1).wait_for_publish(120)
+    return json.dumps({"ids": ids, "request_id": "task_bench_1", "data_id": "bench"}).encode()
+
+
+def publish_trigger(platform: mqtt.Client, payload: bytes) -> None:
+    """Returns when all rows are durable."""
+    platform.publish("$SDV-FANOUT/trigger", payload, qos=1).wait_for_publish(120)
 
 
 def first_delivery_ms(port: int, client_id: str, topic_filter: str) -> float:

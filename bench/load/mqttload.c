@@ -72,8 +72,8 @@ static void putvar(Buf *o, u32 v) { do { u8 x = v & 127; v >>= 7; if (v) x |= 12
 static int rdvar(const u8 *p, size_t n, u32 *v) { u32 r = 0; for (int i = 0; i < 4; i++) { if ((size_t)i >= n) return 0; r |= (u32)(p[i] & 127) << (7 * i); if (!(p[i] & 128)) { *v = r; return i + 1; } } return -1; }
 static inline u16 rd16(const u8 *p) { return p[0] << 8 | p[1]; }
 
-/* %d index  %n sequence  %k seq%keys  %g group  %r run id (hex)  %% percent */
-static int has_seq(const char *t) { for (; *t; t++) if (*t == '%' && (t[1] == 'n' || t[1] == 'k')) return 1; return 0; }
+/* %d index  %n sequence  %k seq%keys  %x the same, every publisher beginning elsewhere  %l seq/keys  %g group  %r run id (hex)  %% percent */
+static int has_seq(const char *t) { for (; *t; t++) if (*t == '%' && strchr("nkxl", t[1]) && t[1]) return 1; return 0; }
 static size_t expand(char *o, size_t cap, const char *t, int d, u64 n, int g) {
   size_t l = 0; for (; *t && l + 24 < cap; t++) {
     if (*t != '%') { o[l++] = *t; continue; }
@@ -81,6 +81,8 @@ static size_t expand(char *o, size_t cap, const char *t, int d, u64 n, int g) {
       case 'd': l += sprintf(o + l, "%d", d); break;
       case 'n': l += sprintf(o + l, "%llu", (unsigned long long)n); break;
       case 'k': l += sprintf(o + l, "%llu", (unsigned long long)(o_keys ? n % o_keys : n)); break;
+      case 'x': l += sprintf(o + l, "%llu", (unsigned long long)(o_keys ? (n + (u64)d * o_keys / (P ? P : 1)) % o_keys : n)); break;
+      case 'l': l += sprintf(o + l, "%llu", (unsigned long long)(o_keys ? n / o_keys : 0)); break;
       case 'g': l += sprintf(o + l, "%d", g); break;
       case 'r': l += sprintf(o + l, "%08x", o_run); break;
       case 0: t--; break; default: o[l++] = *t; } }
@@ -362,7 +364,8 @@ static void usage(void) { fputs(
 " -P pubs -S subs --size B --qos 0|1|2 --sub-qos Q --window W (unacked per publisher)\n"
 " --count TOTAL | --duration SEC   --rate MSG/S (open loop, latency from the scheduled time)\n"
 " --max-lag N   publishers pause while published-delivered > N (needed for QoS0 / no-drop runs)\n"
-" --topic T     %d publisher  %n sequence  %k sequence%%keys (--keys K)  %r run id\n"
+" --topic T     %d publisher  %n sequence  %k sequence%%keys (--keys K)  %l sequence/keys\n"
+"               %x as %k, each publisher beginning elsewhere  %r run id\n"
 " --filter F    (repeatable) %d subscriber  %g group      --pub-prop k=v --sub-prop k=v --ack-prop k=v\n"
 " --groups G    subscriber i is in group i%%G; every message is expected once per group\n"
 "               default: 1 for $share/ $queue/ $q/ filters, else S (every subscriber gets all)\n"

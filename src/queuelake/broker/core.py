@@ -157,7 +157,6 @@ class Broker:
         self.clock.coarse_ms = now_ms
         self.timers.turn(now_ms)
         self.retained.shrink(self.runner.durable)
-        self.store.spare_memory()
         self._turning = self.loop.call_later(SLOT_MS / 1000, self._turn)
 
     # Connections

@@ -36,7 +36,7 @@ from queuelake.storage.ecq_tables import replace_entries
 from queuelake.storage.lmdb_transaction import LmdbTransaction
 from queuelake.storage.queue_rows import trim_rows
 from queuelake.storage.queue_space import delete_chunks, free_space
-from queuelake.storage.resident import MappedFile
+from queuelake.storage.resident import MappedFile, Sparing
 
 STORE_ID = b"store_id"  # in META: 8 random bytes, as hex; no other store has them
 FORMAT_KEY = b"format"
@@ -61,7 +61,7 @@ class LmdbStore:
         # Growing the map needs a moment without any transaction of this process.
         self._resize = threading.Condition()
         self._readers = 0
-        self._mapped = MappedFile(path / "data.mdb")
+        self._still = threading.Lock()  # held while the map moves, or must not
         self._wanted_bytes = 0  # the size the map is to grow to; 0: it need not
         self._path = path
         try:
@@ -72,8 +72,10 @@ class LmdbStore:
             self._lock.close()
             raise StorageError(f"store {path} cannot be opened: {error}") from error
         except StoreFormatError:
-            self.close()
+            self._env.close()
+            self._lock.close()
             raise
+        self._sparing = Sparing(MappedFile(path / "data.mdb"), _MAPPED_BYTES_MAX, self._still)
 
     def _open(self) -> None:
         self._env = lmdb.open(
@@ -94,7 +96,7 @@ class LmdbStore:
 
         A view which is open meanwhile fails when it is next used; views are short.
         """
-        with self._resize:
+        with self._resize, self._still:
             self._env.close()
             self._open()
 
@@ -193,7 +195,7 @@ class LmdbStore:
         """Grow the map if that is wanted and nobody reads; the caller has the lock."""
         if self._wanted_bytes == 0 or self._readers > 0:
             return
-        with contextlib.suppress(lmdb.Error):  # who waits for it sees that it has not grown
+        with self._still, contextlib.suppress(lmdb.Error):  # who waits sees that it has not grown
             self._env.set_mapsize(self._wanted_bytes)
         self._wanted_bytes = 0
         self._resize.notify_all()
@@ -231,9 +233,6 @@ class LmdbStore:
             filled = self._filled_bytes(view._transaction)
         return max(0, self.size_bytes()[0] - filled)
 
-    def spare_memory(self) -> None:
-        self._mapped.drop_pages_above(_MAPPED_BYTES_MAX)
-
     def free_dead_readers(self) -> None:
         """A process which read this store has died: what it pinned is free again."""
         self._env.reader_check()
@@ -243,6 +242,7 @@ class LmdbStore:
         self._env.sync(True)
 
     def close(self) -> None:
+        self._sparing.end()
         self._env.sync(True)
         self._env.close()
         self._lock.close()

@@ -56,9 +56,6 @@ class MemoryStore:
     def free_bytes(self) -> int:
         return 0
 
-    def spare_memory(self) -> None:
-        """All of it is needed."""
-
     def close(self) -> None:
         """Nothing to close."""
 

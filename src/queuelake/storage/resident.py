@@ -1,8 +1,9 @@
 """Pages of the store which were read once need not stay in our memory.
 
 LMDB reads through a memory map, and a page read that way counts as ours until the kernel needs
-room. A client which drains a long queue would make the broker look as large as the queue. Telling
-the kernel that we do not need the pages now costs nothing: they stay in its cache.
+room. A client which drains a long queue would make the broker look as large as the queue. So the
+kernel is told now and then that we do not need the pages: they stay in its cache. That takes
+milliseconds when there are many, and is done in a thread nobody waits for.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import contextlib
 import ctypes
 import mmap
 import sys
+import threading
 from pathlib import Path
 
+EVERY_S = 1.0
 _MADV_DONTNEED = 4
 _SHARED_FIELD = 2  # of /proc/self/statm: resident pages which are backed by files
 
@@ -38,6 +41,28 @@ class MappedFile:
                 if line.endswith(self._name):
                     start, end = (int(part, 16) for part in line.split()[0].split("-"))
                     self._madvise(start, end - start, _MADV_DONTNEED)
+
+
+class Sparing:
+    """Drops pages of a mapped file once a second, until it is ended; `still` keeps the map from
+    moving meanwhile: other memory in its place would be lost."""
+
+    def __init__(self, mapped: MappedFile, bytes_max: int, still: threading.Lock) -> None:
+        self._mapped = mapped
+        self._bytes_max = bytes_max
+        self._still = still
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="sparing", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._ended.wait(EVERY_S):
+            with self._still:
+                self._mapped.drop_pages_above(self._bytes_max)
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
 
 
 def _read(path: str) -> str:
