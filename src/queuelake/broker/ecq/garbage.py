@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queuelake.ecq")
 
-OWNERS_PER_SLICE: Final = 100
-ROWS_PER_SLICE: Final = 500
-PAUSE_S: Final = 0.01
+OWNERS_PER_SLICE: Final = 50
+ROWS_PER_SLICE: Final = 100
+PAUSE_S: Final = 0.005
 FIRST_RUN_MS_MAX: Final = 30 * 60_000
 POLL_AFTER_MS: Final = 30_000
 POLLS_PER_TURN_MAX: Final = 500

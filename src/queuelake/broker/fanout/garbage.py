@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queuelake.fanout")
 
-RECORDS_PER_SLICE: Final = 100
+RECORDS_PER_SLICE: Final = 50
+PAUSE_S: Final = 0.005
 FIRST_RUN_MS_MAX: Final = 30 * 60_000
 _LAST: Final = b"\xff" * 64
 
@@ -40,7 +41,7 @@ class Garbage:
             lambda: fanout.config.gc_interval_ms,
             lambda _: self.collect(),
         )
-        self._work: Slices = Slices(fanout.loop, "garbage collection of vehicle fan-out")
+        self._work: Slices = Slices(fanout.loop, "garbage collection of vehicle fan-out", PAUSE_S)
         self._oldest_ms: int = 0  # no row is older; 0: nobody knows
 
     def start(self) -> None:

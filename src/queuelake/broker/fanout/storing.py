@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
     from queuelake.broker.participant import Participant
 
-ROWS_PER_SLICE: Final = 2_000
+ROWS_PER_SLICE: Final = 500  # a commit with more would hold up whoever waits for none, too
 ROWS_PER_TURN: Final = 250  # of a slice: nobody waits for more at once
 ROWS_PER_SLICE_SHARED: Final = 125  # while others wait for commits, too
 BULK: Final = 8  # times as many where a million is usual
