@@ -49,9 +49,10 @@ NOTHING: Final = Gauges(0, 0, 0, 0, 0)
 
 @final
 class SeenQueue(Seen):
-    """`host` or `asleep`."""
+    """`host` or `asleep`. `row` is how it was shown last, if nothing has happened since: of very
+    many queues most are idle."""
 
-    __slots__ = ("_signs", "asleep", "depth", "gauges", "host")
+    __slots__ = ("_signs", "asleep", "depth", "gauges", "host", "row")
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -59,17 +60,19 @@ class SeenQueue(Seen):
         self.asleep: Asleep | None = None
         self.depth = 0
         self.gauges = NOTHING
+        self.row: QueueMetrics | None = None
         self._signs = -1
 
     def look(self, host: DurableHost) -> None:
         machine = host.machine
-        signs, depth = _signs(machine), machine.depth()
+        signs, depth = machine.signs(), machine.depth()
         if host is self.host and signs == self._signs and depth == self.depth:
             self.gained = []
             return
         self.host, self.asleep, self.depth, self._signs = host, None, depth, signs
         self.count(_counts(machine.counters))
         self.gauges = _gauges(machine)
+        self.row = None
 
     def look_at_quorum(self, host: QuorumHost) -> None:
         machine = host.machine
@@ -139,16 +142,23 @@ class QueueCensus:
         self._naming.rate(seen, seen.depth + moved)
 
     async def _rows(self, named: list[SeenQueue]) -> list[QueueMetrics]:
-        hosts: list[HostedQueue | QuorumHost] = [one.host for one in named if one.host is not None]
+        hosts: list[HostedQueue | QuorumHost] = []
+        for one in named:
+            if one.host is not None and one.depth:
+                hosts.append(one.host)
         now_ms = self._queues.clock.now_ms()
         ages_s = await self._oldest.ages_s(hosts, now_ms)
         rows: list[QueueMetrics] = []
 
         def show(seen: SeenQueue) -> None:
+            age_s = ages_s.get(seen.name) if seen.depth else 0.0
             if isinstance(seen.host, QuorumHost):
-                rows.append(_quorum(seen, seen.host, ages_s.get(seen.name)))
+                rows.append(_quorum(seen, seen.host, age_s))
             elif seen.host is not None:
-                rows.append(self._awake(seen, seen.host.machine, ages_s.get(seen.name)))
+                row = seen.row
+                if row is None or row.oldest_age_s != age_s:
+                    row = seen.row = self._awake(seen, seen.host.machine, age_s)
+                rows.append(row)
             elif seen.asleep is not None:
                 rows.append(_asleep(seen.name, seen.asleep, now_ms))
 
@@ -241,17 +251,6 @@ def _counts(counters: Counters) -> list[int]:
         counters.duplicates,
         *[dead.get(reason, 0) for reason in REASONS],
     ]
-
-
-def _signs(machine: QueueState) -> int:
-    """Another number when something has happened: all of these only rise, but for consumers."""
-    one = machine.counters
-    happened = one.enqueued + one.delivered + one.acked + one.nacked + one.timed_out + one.expired
-    happened += one.dropped + one.purged + one.refused + one.duplicates
-    consumers = machine.delayed
-    for group in machine.groups.values():
-        consumers += 1 + len(group.consumers)
-    return happened * 1_000_003 + consumers
 
 
 def _gauges(machine: QueueState) -> Gauges:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 PAUSE_S: Final = 0.01
 SLICE_S: Final = 0.001
+REST_S: Final = 0.001  # the thread which commits needs the interpreter, too, without asking for it
 
 T = TypeVar("T")
 
@@ -18,12 +19,12 @@ log = logging.getLogger("queuelake.broker")
 
 
 async def in_slices(items: Iterable[T], work: Callable[[T], None]) -> None:
-    """Do the work for each item; after each SLICE_S of it the others have their turn."""
+    """Do the work for each item; after each SLICE_S of it the others have as long."""
     until = time.perf_counter() + SLICE_S
     for item in items:
         work(item)
         if time.perf_counter() >= until:
-            await asyncio.sleep(0)
+            await asyncio.sleep(REST_S)
             until = time.perf_counter() + SLICE_S
 
 

@@ -107,6 +107,16 @@ class QueueState:
                 deepest = group.unsettled
         return deepest + self.delayed
 
+    def signs(self) -> int:
+        """Another number when something has happened: most of these only rise."""
+        one = self.counters
+        happened = one.enqueued + one.delivered + one.acked + one.nacked + one.timed_out
+        happened += one.expired + one.dropped + one.purged + one.refused + one.duplicates
+        consumers = self.delayed + self.policy.depth_max
+        for group in self.groups.values():
+            consumers = 31 * consumers + 1 + len(group.consumers)
+        return happened * 1_000_003 + consumers
+
     def is_over(self) -> bool:
         """Whether the oldest messages have to go because there are too many."""
         policy = self.policy
