@@ -54,6 +54,11 @@ class Client:
         self.hosts: dict[str, QuorumHost] = {}  # by name, those it is known to
         self.subscribers: list[QuorumSubscriber] = []  # of its connection
 
+    def forget(self, host: QuorumHost) -> None:
+        """A queue is gone, or asleep: whoever comes back to it comes anew."""
+        self.hosts.pop(host.name, None)
+        self.subscribers = [one for one in self.subscribers if one.host is not host]
+
 
 @final
 class QuorumQueues(QueueKind):
@@ -110,8 +115,7 @@ class QuorumQueues(QueueKind):
         for subscriber in list(host.subscribers.values()):
             subscriber.leave()
         for client in self._clients.values():
-            client.hosts.pop(host.name, None)
-            client.subscribers = [one for one in client.subscribers if one.host is not host]
+            client.forget(host)
         self._forget(host)
         self._queues.unregister(host.name, host.queue_record())
 
@@ -209,7 +213,7 @@ class QuorumQueues(QueueKind):
             return
         host.is_deleted = True  # whoever still has a hand on it changes nothing
         for client in self._clients.values():
-            client.hosts.pop(host.name, None)
+            client.forget(host)
         self._forget(host)
         self._queues.names_changed()
         if wake_ms:

@@ -83,6 +83,9 @@ class QuorumSubscriber(Consumer):
         command = c.Checkout(self.pid, self.tag(), prefetch, self.priority, self.timeout_ms)
         reply = self.host.apply(command, now_ms)
         assert isinstance(reply, r.CheckedOut)
+        if reply.key != self.key:  # to the machine it is another one, which begins with nothing
+            self.host.subscribers.pop(self.key, None)
+            self.begin_again()
         self.key = reply.key
         self.joined = True
         self.host.subscribers[reply.key] = self
@@ -94,6 +97,9 @@ class QuorumSubscriber(Consumer):
         """What it has it may still settle; what has not left goes back."""
         self.joined = False
         unsent = self.take_unsent()
+        consumer = self.host.machine.consumers.get(self.key)
+        if consumer is not None:  # what is handed out by a commit which is under way
+            unsent += [msg_id for msg_id in consumer.held if msg_id >= self.expected]
         self.host.apply(c.Cancel(self.pid, self.tag()), now_ms)
         if unsent:
             self.host.apply(c.Return(self.key, unsent), now_ms)
@@ -106,7 +112,7 @@ class QuorumSubscriber(Consumer):
         self.host.by_session.pop(self.session.id, None)
 
     def begin_again(self) -> None:
-        """The queue was read from the store, which knows nothing of what it holds."""
+        """The machine knows nothing of what it held: it was forgotten, or read from the store."""
         self.take_unsent()
         self._numbers.clear()
         self.expected = 0
@@ -156,7 +162,9 @@ class QuorumSubscriber(Consumer):
             known[message_id] = [*there[1 - SEQUENCES_PER_ID_MAX :], seq]
 
     def is_out(self, delivery: Delivery) -> bool:
-        return self.holds(delivery.attempt)
+        """Numbers begin again with `begin_again`, so a late answer may have one of a later life."""
+        message = self._held(delivery.attempt)
+        return message is not None and seq_of(message.index) == delivery.record.seq
 
     def frame(self, delivery: Delivery, packet_id: bytes, now_ms: int) -> bytes:
         record = delivery.record
@@ -208,7 +216,7 @@ class QuorumSubscriber(Consumer):
     def acknowledged(self, delivery: Delivery, reason: int) -> None:
         """A refusal is always meant; that it arrived settles a delivery where that is agreed."""
         host = self.host
-        if host.is_deleted or not self.holds(delivery.attempt):
+        if host.is_deleted or not self.is_out(delivery):
             return
         ids = [delivery.attempt]
         if reason >= 0x80:
