@@ -304,6 +304,42 @@ def test_what_cannot_be_settled_is_told_why(
     assert holder.settle(verdict, delivery) == SUCCESS
 
 
+@pytest.mark.rule("section 16")
+def test_a_nack_or_reject_of_what_is_settled_already_is_told_so(
+    connect: Connect, make_queue: MakeQueue
+) -> None:
+    queue = make_queue(**QUORUM)
+    client = connect()
+    client.publish_each(queue, "x")
+    client.subscribe(queue)
+    (delivery,) = client.receive_and_ack(1)
+    assert [client.nack(delivery), client.reject(delivery)] == [NO_MATCH, NO_MATCH]
+    assert client.ack(delivery) == SUCCESS
+
+
+@pytest.mark.rule("Q22", "section 16")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("delay-ms", "soon"),
+        ("delivery-failed", "maybe"),
+        ("x-opt-delivery-time", "tomorrow"),
+        ("x-opt-delivery-time", "9" * 17),
+        ("x-opt-deferral-token", "t" * 5000),
+    ],
+)
+def test_a_nack_which_makes_no_sense_is_refused_and_the_message_still_held(
+    connect: Connect, make_queue: MakeQueue, name: str, value: str
+) -> None:
+    queue = make_queue(**QUORUM)
+    client = connect()
+    client.publish_each(queue, "x")
+    client.subscribe(queue)
+    delivery = client.receive()
+    assert client.settle("nack", delivery, **{name: value}) == SPECIFIC
+    assert client.ack(delivery) == SUCCESS
+
+
 def test_messages_are_settled_by_the_ids_of_their_producers(
     connect: Connect, make_queue: MakeQueue
 ) -> None:

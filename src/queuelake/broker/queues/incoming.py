@@ -106,9 +106,7 @@ class Incoming:
         if self._delay:
             due_ms = now_ms + self.delay_ms()
         elif self._deliver_at:
-            due_ms = _number("deliver-at", self._deliver_at)
-            if due_ms > now_ms + DELAY_MS_MAX:
-                raise _refused("deliver-at", self._deliver_at, "a time within ten years")
+            due_ms = moment("deliver-at", self._deliver_at, now_ms)
         else:
             return 0
         return due_ms if due_ms > now_ms else 0
@@ -116,7 +114,7 @@ class Incoming:
     def delay_ms(self) -> int:
         delay_ms = _number("delay-ms", self._delay) if self._delay else 0
         if not 0 <= delay_ms <= DELAY_MS_MAX:
-            raise _refused("delay-ms", self._delay, f"0..{DELAY_MS_MAX}")
+            raise refused("delay-ms", self._delay, f"0..{DELAY_MS_MAX}")
         return delay_ms
 
 
@@ -240,14 +238,26 @@ def skip_property(body: bytes, at: int) -> int:
     return at + 3 + (body[at + 1] << 8 | body[at + 2])
 
 
+def moment(name: str, value: bytes, now_ms: int) -> int:
+    """A time in milliseconds since 1970.
+
+    Raises:
+        RefusedError: it is no number, or in more than ten years.
+    """
+    due_ms = _number(name, value)
+    if due_ms > now_ms + DELAY_MS_MAX:
+        raise refused(name, value, "a time within ten years")
+    return due_ms
+
+
 def _number(name: str, value: bytes) -> int:
     digits = value[1:] if value.startswith(b"-") else value
     if not digits.isdigit() or len(digits) > DIGITS_MAX:
-        raise _refused(name, value, f"a whole number of at most {DIGITS_MAX} digits")
+        raise refused(name, value, f"a whole number of at most {DIGITS_MAX} digits")
     return int(value)
 
 
-def _refused(name: str, value: bytes, allowed: str) -> RefusedError:
+def refused(name: str, value: bytes, allowed: str) -> RefusedError:
     shown = value[:64].decode("utf-8", "replace")
     return RefusedError.because(
         reasons.IMPLEMENTATION_SPECIFIC_ERROR, f"{name} = {shown!r}: allowed: {allowed}"

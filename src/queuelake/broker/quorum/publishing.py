@@ -6,7 +6,14 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from queuelake import names
-from queuelake.broker.queues.incoming import DIGEST_BYTES, Incoming, digits, skip_property
+from queuelake.broker.queues.incoming import (
+    DIGEST_BYTES,
+    Incoming,
+    digits,
+    moment,
+    refused,
+    skip_property,
+)
 from queuelake.broker.quorum.burying import REASON
 from queuelake.broker.quorum.rows import PARTITION
 from queuelake.engine.machine import Command
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 DELIVERY_FAILED: Final = b"delivery-failed"  # of a $nack: it counts as a failure
 DELIVERY_TIME: Final = c.DELIVERY_TIME.encode()
 DEFERRAL_TOKEN: Final = c.DEFERRAL_TOKEN.encode()
+TOKEN_BYTES_MAX: Final = 1_024
 COUNTS: Final = (b"x-acquired-count", b"x-delivery-count")
 ALL_PROPERTIES: Final = frozenset(TYPES)
 
@@ -167,7 +175,10 @@ def settle(
         problems.problem = "there is no delivery with this message-id"
         return reasons.NO_MATCHING_SUBSCRIBERS
     if all([seq in host.gone for seq in seqs]):
-        return 0  # settled before: to say it twice does no harm
+        if operation == names.SETTLE_ACK:
+            return 0  # settled before: to say it twice does no harm
+        problems.problem = "this message is settled already"
+        return reasons.NO_MATCHING_SUBSCRIBERS
     client_id = session.client_id if session is not None else ""
     problems.problem = f"this delivery is not in the hands of {client_id!r}"
     return reasons.NOT_AUTHORIZED
@@ -182,18 +193,36 @@ def _command(key: int, msg_id: int, operation: int, incoming: Incoming, now_ms: 
             return c.Modify(key, [msg_id], False, True, {REASON: words})
         return c.Discard(key, [msg_id])
     said = _user_properties(incoming.properties)
-    failed = said.get(DELIVERY_FAILED) == b"true"
-    delay_ms = incoming.delay_ms()
-    notes = {
-        c.DELIVERY_TIME: str(now_ms + delay_ms)
-        if delay_ms
-        else said.get(DELIVERY_TIME, b"").decode(),
-        c.DEFERRAL_TOKEN: said.get(DEFERRAL_TOKEN, b"").decode(),
-    }
-    notes = {name: value for name, value in notes.items() if value}
+    failed = _has_failed(said)
+    due_ms = _due_ms(said, incoming, now_ms)
+    token = said.get(DEFERRAL_TOKEN, b"")
+    if len(token) > TOKEN_BYTES_MAX:
+        allowed = f"at most {TOKEN_BYTES_MAX} bytes, not {len(token)}"
+        raise refused(c.DEFERRAL_TOKEN, token, allowed)
+    notes: dict[str, str] = {}
+    if due_ms:
+        notes[c.DELIVERY_TIME] = str(due_ms)
+    if token:
+        notes[c.DEFERRAL_TOKEN] = token.decode()
     if failed or notes:
         return c.Modify(key, [msg_id], failed, False, notes or None)
     return c.Return(key, [msg_id])
+
+
+def _has_failed(said: dict[bytes, bytes]) -> bool:
+    value = said.get(DELIVERY_FAILED, b"false")
+    if value not in (b"true", b"false"):
+        raise refused("delivery-failed", value, "true or false")
+    return value == b"true"
+
+
+def _due_ms(said: dict[bytes, bytes], incoming: Incoming, now_ms: int) -> int:
+    """Not before then, if the consumer says so; 0: it does not."""
+    delay_ms = incoming.delay_ms()
+    if delay_ms:
+        return now_ms + delay_ms
+    value = said.get(DELIVERY_TIME, b"")
+    return moment(c.DELIVERY_TIME, value, now_ms) if value else 0
 
 
 def fetch(host: QuorumHost, incoming: Incoming, session: Session | None, now_ms: int) -> int:
