@@ -75,6 +75,24 @@ async def test_running_it_follows_what_it_is_told_of(log: ScriptedLog, owner: No
     running.cancel()
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_it_can_be_ended_in_the_moment_in_which_there_are_news(
+    log: ScriptedLog, owner: Node, turns: int
+) -> None:
+    """Whoever takes over waits until it has ended."""
+    node = Node(log, name="b")
+    node.follower._interval_s = 1000
+    running = asyncio.create_task(node.follower.run())
+    await asyncio.sleep(0.1)
+    assert node.follower.end == log.last
+    node.follower.notify()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running], timeout=5)
+    assert running.cancelled()
+
+
 async def test_what_it_was_told_of_and_is_not_here_yet_is_looked_for(
     log: ScriptedLog, owner: Node
 ) -> None:

@@ -121,7 +121,8 @@ class Supervisor:
             )  # fmt: skip
             self._tell_death(child.name)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), delay_s)
+                async with asyncio.timeout(delay_s):
+                    await self._closing.wait()
             delay_s = min(delay_s * 2, RESTART_DELAY_S_MAX)
             self.restarts[child.name] += 1
 

@@ -342,4 +342,5 @@ class Broker:
             done = asyncio.Event()
             self.runner.after_durable(done.set)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await done.wait()

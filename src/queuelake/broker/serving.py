@@ -123,7 +123,8 @@ class Serving:
         await self._answers.backups.close()
         timeout_s = self._place.settings.shutdown_timeout_s
         try:
-            await asyncio.wait_for(self.broker.stop(is_lost=self._is_lost), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self.broker.stop(is_lost=self._is_lost)
         except TimeoutError:
             log.error("not everything was written within %s s", timeout_s)
         self._stack.close()

@@ -99,8 +99,11 @@ class Follower:
                 is_waiting = self.end == before and self.end < self._told
                 lag_s = 2 * lag_s if is_waiting else LAG_S
                 pause_s = lag_s if self.end < self._told else self._interval_s
+                # Not by `wait_for`: before Python 3.12 it loses a cancellation which comes together
+                # with news, and who takes over would wait for the end of this one for ever.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), min(pause_s, self._interval_s))
+                    async with asyncio.timeout(min(pause_s, self._interval_s)):
+                        await self._news.wait()
 
     async def catch_up(self) -> None:
         """Apply everything which is in the log now; `end` is then where the log ends.

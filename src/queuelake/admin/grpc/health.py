@@ -69,7 +69,8 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
                 await context.write(now)
                 told = now
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), WATCH_INTERVAL_S)
+                async with asyncio.timeout(WATCH_INTERVAL_S):
+                    await self._closing.wait()
         await context.write(Answer(status=Answer.NOT_SERVING))
 
     async def _answer(self) -> pb2.HealthCheckResponse:
