@@ -351,5 +351,7 @@ _ELSEWHERE = {
     "initial_group_size": _ONE_GROUP,
     "target_group_size": _ONE_GROUP,
     "queue_leader_locator": "one node serves all queues; see queuelake cluster transfer",
+    "dead_letter_exchange": "dead_letter_queue has the address of the queue itself",
+    "dead_letter_routing_key": "dead_letter_queue has the address of the queue itself",
 }
 _HIDDEN = object()

@@ -180,7 +180,7 @@ def changes_allowed(old: QueueSettings, new: QueueSettings) -> None:
         BadQueueSettingsError: partitions would shrink, or the type would change.
     """
     mistakes: list[str] = []
-    if new.partitions < old.partitions:
+    if new.type == old.type and new.partitions < old.partitions:
         allowed = f"allowed: an integer from {old.partitions} to {PARTITIONS_MAX}"
         reason = f"the queue has {old.partitions}, which may grow but never shrink"
         mistakes.append(f"partitions = {new.partitions}: {reason}; {allowed}")

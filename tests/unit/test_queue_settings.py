@@ -178,6 +178,9 @@ def test_partitions_never_shrink_and_the_type_stays() -> None:
         changes_allowed(more, BASE)
     with pytest.raises(BadQueueSettingsError, match='type "classic"'):
         changes_allowed(BASE, configured(BASE, {"type": "stream"}))
+    with pytest.raises(BadQueueSettingsError) as refused:
+        changes_allowed(BASE, settings_of("a", BASE, {"type": "quorum"}))
+    assert len(refused.value.mistakes) == 1, "that it has one partition only follows"
 
 
 def test_where_dead_letters_go() -> None:
