@@ -415,6 +415,31 @@ def test_the_backlog_of_dead_letters_goes_when_they_need_not_be_kept(node: Queue
     assert host.machine.total == 0
 
 
+@pytest.mark.rule("Q29")
+def test_a_dead_letter_which_dies_again_tells_how_often_and_how_it_began(node: QueueNode) -> None:
+    node.make("a", **QUORUM, dead_letter_queue="$queue/b")
+    node.make("b", **QUORUM, dead_letter_queue="$queue/c", delivery_limit=0)
+    node.make("c", **QUORUM, dead_letter_queue="$queue/d", max_length=1)
+    node.make("d", **QUORUM)
+    invented = {"dlq-count": "x", "dlq-first-queue": "$queue/z", "colour": "red"}
+    node.publish("a", "x", user=invented)
+    consumers = {name: node.consumer(name, None, ack_mode="publish") for name in "abd"}
+    (first,) = deliveries(consumers["a"])
+    assert dict(first.user_properties).keys().isdisjoint({"dlq-count", "dlq-first-queue"})
+    settle(node, consumers["a"], first, "reject")
+    (second,) = deliveries(consumers["b"])
+    assert "dlq-count" not in dict(second.user_properties)
+    settle(node, consumers["b"], second, "nack", **{"delivery-failed": "true"})
+    node.publish("c", "y")
+    (last,) = deliveries(consumers["d"])
+    found = dict(last.user_properties)
+    assert (found["dlq-count"], found["colour"]) == ("3", "red")
+    assert (found["dlq-first-queue"], found["dlq-first-reason"]) == ("$queue/a", "rejected")
+    assert (found["dlq-original-queue"], found["dlq-reason"]) == ("$queue/c", "maxlen")
+    assert found["dlq-first-moved-at"] <= found["dlq-moved-at"]
+    assert len(last.user_properties) == len(found)
+
+
 def test_queues_which_are_dead_letter_queues_of_each_other_come_to_an_end(
     node: QueueNode,
 ) -> None:

@@ -89,6 +89,10 @@ def mistakes(tree: dict[str, object]) -> str:
             {"type": "quorum", "queue_leader_locator": "balanced"},
             'queue_leader_locator = "balanced": no setting of a queue: one node serves all queues',
         ),
+        (
+            {"type": "quorum", "dead_letter_exchange": "x"},
+            'dead_letter_exchange = "x": no setting of a queue: dead_letter_queue has the address',
+        ),
     ],
 )
 def test_a_setting_which_makes_no_sense_is_named_with_its_type(
@@ -178,6 +182,19 @@ def test_rest_shows_what_a_queue_holds_and_who_consumes_it(
     }
     assert rest.call(broker, "POST", rest.queue_path(queue, "purge"))[1] == {"purged": 1}
     assert get(broker, queue, "stats")["depth"] == 1  # what is held stays
+
+
+def test_dead_letters_are_counted_in_a_quorum_queue_too(
+    connect: Connect, make_queue: MakeQueue, broker: Broker
+) -> None:
+    target = make_queue(**QUORUM)
+    queue = make_queue(**QUORUM, dead_letter_queue=f"$queue/{target}")
+    client = connect()
+    client.publish_each(queue, "x")
+    client.subscribe(queue)
+    assert client.reject(client.receive()) == SUCCESS
+    assert get(broker, queue, "stats")["dlq"] == 1
+    assert [one["offset"] for one in get(broker, target, "messages")["messages"]] == [1]
 
 
 @pytest.mark.rule("Q29")

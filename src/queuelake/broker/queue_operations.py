@@ -187,12 +187,10 @@ class QueueOperations:
     def stats(self, args: dict[str, object]) -> QueueStats:
         quorum = self._quorum(args)
         if quorum is not None:
-            found = redrive.letters_of(quorum)
-            return views.stats(quorum, found.machine.depth() if found is not None else 0)
+            return views.stats(quorum, redrive.letters_count(quorum))
         host = self._queue(args)
         machine, counters = host.machine, host.machine.counters
         groups = [_group_stats(group) for group in machine.groups.values()]
-        letters = redrive.letters_of(host)
         return QueueStats(
             names.address(host.name),
             depth=machine.depth(),
@@ -205,7 +203,7 @@ class QueueOperations:
             in_flight=sum(group.in_flight for group in groups),
             retrying=sum(group.retrying for group in groups),
             delayed=machine.delayed,
-            dlq=letters.machine.depth() if letters is not None else 0,
+            dlq=redrive.letters_count(host),
             enqueued_total=counters.enqueued,
             dequeued_total=counters.delivered,
             acked_total=counters.acked,

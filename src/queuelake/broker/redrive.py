@@ -25,6 +25,16 @@ def letters_of(host: DurableHost | QuorumHost) -> DurableHost | None:
     return host.queues.find(name) if name else None
 
 
+def letters_count(host: DurableHost | QuorumHost) -> int:
+    """How many messages the dead-letter queue of another has, of whatever type it is."""
+    name = host.dead_letter_queue()
+    quorum = host.queues.quorum.find(name) if name else None
+    if quorum is not None:
+        return quorum.machine.total
+    letters = letters_of(host)
+    return letters.machine.depth() if letters is not None else 0
+
+
 def redrive(host: DurableHost | QuorumHost, message_id: str, now_ms: int) -> Redriven:
     """Put a dead letter back; it is so when the commit is durable.
 

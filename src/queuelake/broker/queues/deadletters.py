@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from queuelake.broker.queues.registry import Queues
 
 PREFIX: Final = b"dlq-"
+# What is told of the first time, and what of the last.
+_FIRST: Final = {
+    "dlq-first-queue": "dlq-original-queue",
+    "dlq-first-reason": "dlq-reason",
+    "dlq-first-moved-at": "dlq-moved-at",
+}
 
 
 def bury(host: HostedQueue, effect: DeadLetter, record: Record, now_ms: int) -> None:
@@ -62,12 +68,21 @@ def put_letter(queues: Queues, name: str, copy: Record, now_ms: int) -> bool:
 
 
 def dead_record(
-    record: Record, effect: DeadLetter, queue: bytes, message_id: bytes, now_ms: int
+    record: Record,
+    effect: DeadLetter,
+    queue: bytes,
+    message_id: bytes,
+    now_ms: int,
+    *,
+    is_story_ours: bool = False,
 ) -> Record:
-    """The copy of a message for its dead-letter queue: as it was, and why it is there."""
+    """The copy of a message for its dead-letter queue: as it was, and why it is there.
+
+    A producer does not write the story of its message: what looks like one is dropped, unless it
+    `is_story_ours`, of the time when this message was a dead letter before.
+    """
     topic = record.topic or queue
-    # A producer does not write the story of its message.
-    _, own = dead_properties(without_expiry(record.properties))
+    story, own = dead_properties(without_expiry(record.properties))
     pairs = [
         (b"dlq-original-queue", queue),
         (b"dlq-original-topic", topic),
@@ -81,6 +96,8 @@ def dead_record(
     ]
     if effect.words:
         pairs.append((b"dlq-reason-text", effect.words[:1000].encode()))
+    if is_story_ours and story:
+        pairs += _history(story)
     return Record(
         b"",
         record.key,
@@ -93,6 +110,15 @@ def dead_record(
         now_ms,
         0,
     )
+
+
+def _history(story: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    """How often it was a dead letter so far, this time included, and how it began."""
+    before = story.get("dlq-count", "")
+    found = {"dlq-count": str(int(before) + 1 if before.isdecimal() else 2)}
+    for name, last in _FIRST.items():
+        found[name] = story.get(name) or story.get(last, "")
+    return [(name.encode(), value.encode()) for name, value in found.items()]
 
 
 def without_expiry(properties: bytes) -> bytes:

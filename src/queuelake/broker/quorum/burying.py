@@ -38,7 +38,9 @@ def bury(host: QuorumHost, delivery: Delivery, reason: str, now_ms: int) -> bool
     words = (delivery.annotations or {}).get(REASON, "")
     entry = Entry(PARTITION, delivery.size, 0, record.ts_ms, 0, seq=seq)
     story = effects.DeadLetter("", entry, reason, delivery.acquired, 0, words)
-    copy = dead_record(record, story, host.topic, host.message_id(record), now_ms)
+    message_id = host.message_id(record)
+    # `publishing` takes no story from a producer.
+    copy = dead_record(record, story, host.topic, message_id, now_ms, is_story_ours=True)
     service.chain += 1
     try:
         return put_letter(host.queues, host.machine.policy.dead_letter_target, copy, now_ms)

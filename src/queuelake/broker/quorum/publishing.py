@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from queuelake import names
+from queuelake.broker.queues.deadletters import PREFIX as DEAD_LETTER
 from queuelake.broker.queues.incoming import (
     DIGEST_BYTES,
     Incoming,
@@ -107,7 +108,7 @@ def enqueue(
         incoming.key,
         incoming.message_id,
         publisher,
-        _without_counts(incoming.properties),
+        _without_claims(incoming.properties),
         payload,
         qos,
         priority,
@@ -125,19 +126,24 @@ def _ttl_ms(queue_ms: int, message_ms: int) -> int:
     return min(queue_ms, message_ms)
 
 
-def _without_counts(properties: bytes) -> bytes:
-    """What only the broker says is not the publisher's to say."""
-    if not any([count in properties for count in COUNTS]):
+def _without_claims(properties: bytes) -> bytes:
+    """What only the broker says is not the publisher's: counts, and the story of a dead letter."""
+    if b"-count" not in properties and DEAD_LETTER not in properties:
         return properties
     kept: list[bytes] = []
     at = 0
     while at < len(properties):
         end = skip_property(properties, at)
-        key_end = at + 3 + (properties[at + 1] << 8 | properties[at + 2]) if at + 2 < end else end
-        if properties[at] != USER_PROPERTY or properties[at + 3 : key_end] not in COUNTS:
+        if properties[at] != USER_PROPERTY or not _is_claim(properties, at):
             kept.append(properties[at:end])
         at = end
     return b"".join(kept)
+
+
+def _is_claim(properties: bytes, at: int) -> bool:
+    """Of the user property there."""
+    key = properties[at + 3 : at + 3 + (properties[at + 1] << 8 | properties[at + 2])]
+    return key in COUNTS or key.startswith(DEAD_LETTER)
 
 
 def full(host: QuorumHost) -> str:
@@ -147,7 +153,7 @@ def full(host: QuorumHost) -> str:
     if not policy.length_max or machine.waiting_count() <= policy.length_max * 4 // 5:
         held = f"{machine.waiting_bytes()} of {policy.bytes_max} bytes"
     if policy.length_max or policy.bytes_max:
-        held += "; it takes more when 80 % are left"
+        held += "; it takes more when it is down to 80 %"
     return f"queue {names.address(host.name)!r} holds {held}"
 
 
