@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from queuelake.broker.quorum.rows import seq_of
 from tests.harness import packets as p
 from tests.harness.packets import Packet
 from tests.queues.node import QueueNode
@@ -115,3 +118,80 @@ def test_after_a_failed_commit_a_late_puback_settles_nothing_else(node: QueueNod
     assert [one.payload for one in again] == [b"b", b"c"]
     assert [acked(node, peer, one) for one in again] == [0, 0]
     assert node.broker.queues.quorum.hosts["q"].machine.total == 0
+
+
+class Worker:
+    """A client which comes and goes, and knows what it has not settled."""
+
+    def __init__(self, node: QueueNode, name: str) -> None:
+        self._node = node
+        self._name = name
+        self.peer: Peer | None = None
+        self.held: dict[str, Packet] = {}
+
+    def act(self, dice: random.Random, done: set[str]) -> None:
+        """One thing; nothing is answered yet."""
+        if self.peer is None:
+            self.peer = self._node.client(self._name, expiry_s=0)
+            return
+        step = dice.random()
+        send = self.peer.transport.send
+        if step < 0.5 and self.held:
+            payload = dice.choice(list(self.held))
+            delivery = self.held.pop(payload)
+            verdict = dice.choice(["$ack", "$ack", "$nack"])
+            if verdict == "$ack":
+                done.add(payload)
+            said = [("user_property", ("message-id", dict(delivery.user_properties)["message-id"]))]
+            send(p.publish(f"$queue/q/{verdict}", b"", qos=1, packet_id=77, properties=said))
+        elif step < 0.75:
+            terms = [("user_property", ("prefetch", dice.choice(["1", "3", "20"])))]
+            send(p.subscribe(11, [("$queue/q", 1)], properties=terms))
+        elif step < 0.95:
+            send(p.unsubscribe(12, ["$queue/q"]))
+        else:
+            self.peer.hang_up()
+            self.peer = None
+            self.held = {}
+
+    def read(self, done: set[str]) -> None:
+        for packet in self.peer.take_all() if self.peer is not None else []:
+            if packet.type == p.PUBLISH:
+                assert packet.payload.decode() not in done
+                self.held[packet.payload.decode()] = packet
+            elif packet.type == p.PUBACK:
+                assert packet.reason_code == 0
+
+
+@pytest.mark.rule("Q13", "section 18")
+@pytest.mark.parametrize("seed", range(10))
+def test_who_comes_and_goes_holds_what_the_queue_says_it_holds(seed: int) -> None:
+    """Subscribe, unsubscribe, settle, leave and publish, several of them in one commit."""
+    dice = random.Random(seed)
+    node = QueueNode()
+    node.make("q", **QUORUM, delivery_limit=-1, single_active_consumer=dice.random() < 0.3)
+    workers = {name: Worker(node, name) for name in ("w1", "w2", "w3")}
+    producer = node.client("producer")
+    sent, done = 0, set[str]()
+    for _ in range(120):
+        for _ in range(dice.randrange(1, 4)):
+            if dice.random() < 0.4:
+                sent += 1
+                packet = p.publish("$queue/q", str(sent), qos=1, packet_id=sent)
+                producer.transport.send(packet)
+            else:
+                workers[dice.choice(list(workers))].act(dice, done)
+        node.work()
+        for worker in workers.values():
+            worker.read(done)
+        if dice.random() < 0.1:
+            node.after(40)  # a queue nobody consumes sleeps by then
+        host = node.broker.queues.quorum.find("q")
+        assert host is not None
+        held: dict[str, set[int]] = {name: set() for name in workers}
+        for consumer in host.machine.consumers.values():
+            held[consumer.pid.partition("/")[2]] = {
+                seq_of(one.index) for one in consumer.held.values()
+            }
+        assert held == {name: {int(one) for one in w.held} for name, w in workers.items()}
+        assert host.machine.total == sent - len(done)
