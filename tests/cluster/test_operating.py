@@ -182,6 +182,20 @@ def test_a_drained_node_is_no_owner_until_that_ends(cluster: Cluster, run: Run) 
     )
 
 
+def test_the_last_node_which_can_be_the_owner_is_not_drained(cluster: Cluster) -> None:
+    """Also right after the others were: they tell it at once, not with their next beat."""
+    owner = cluster.wait_for_owner()
+    others = [rest_of(cluster, (owner + step) % 3) for step in (1, 2)]
+    for other in others:
+        assert post(other, "/drain", {"draining": True}).status == 200
+    refused = post(rest_of(cluster, owner), "/drain", {"draining": True})
+    assert (refused.status, refused.json["code"]) == (409, "CONFLICT")
+    assert cluster.wait_for_owner() == owner
+    for other in others:
+        assert post(other, "/drain", {"draining": False}).status == 200
+    assert post(rest_of(cluster, owner), "/transfer", {}).status == 200
+
+
 def test_only_an_admin_changes_and_everybody_reads(cluster: Cluster) -> None:
     port = cluster.nodes[0].http_port
     key = basic(add_key(cluster.nodes[0].data_dir, "operator-of-nodes", "operator"))

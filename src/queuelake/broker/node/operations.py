@@ -245,6 +245,7 @@ class NodeOperations:
         if wanted and member.serving is not None and not member.best_heir():
             raise ConflictError(NO_HEIR)
         member.draining = wanted
+        member.heart.tell()  # now: nobody shall hand over to it, or count on it
         if wanted:
             await member.hand_over("")
         return Drained(member.name, wanted)
