@@ -104,6 +104,22 @@ def test_the_owner_is_killed_and_nothing_confirmed_is_lost(
 
 
 @pytest.mark.rule("Q14")
+def test_the_first_client_reaches_an_owner_which_was_started_again(
+    cluster: Cluster, connect_to: ConnectTo
+) -> None:
+    owner = cluster.wait_for_owner()
+    others = [(owner + step) % 3 for step in (1, 2)]
+    for node in others:
+        connect_to(node)  # so it knows the process which is killed
+    cluster.kill_node(owner)
+    heir = cluster.wait_for_owner(other_than=owner)
+    cluster.start_nodes([owner])
+    cluster.ask(heir, ops.CLUSTER_TRANSFER, Transferred, node=f"q{owner}")
+    cluster.wait_for_owner(other_than=heir)
+    for node in others:
+        assert connect_to(node).publish("first", "x") == SUCCESS
+
+
 def test_payloads_reach_consumers_at_every_node_however_large(connect_to: ConnectTo) -> None:
     workers = [connect_to(node) for node in range(3)]
     assert workers[0].configure("large", type="quorum") == SUCCESS

@@ -349,6 +349,21 @@ async def test_the_first_tunnel_of_a_restarted_node_works(world: World) -> None:
     assert bytes(world.ends["a"][-1].data) == b"first"
 
 
+async def test_the_first_tunnel_to_a_restarted_node_works_when_it_has_greeted(world: World) -> None:
+    before, _ = await pair(world)
+    await world.start("b")
+    world.nodes["b"].greet("a")
+    await world.settle()
+    assert str(before.error) == "node b was started again"
+    near, far = await pair(world)
+    tunnel_of(near).write(b"first")
+    await world.settle()
+    assert bytes(far.data) == b"first"
+    world.nodes["b"].greet("a")  # once too often does no harm
+    await world.settle()
+    assert not near.is_over
+
+
 async def test_what_was_meant_for_a_killed_process_is_not_sent_to_the_next(world: World) -> None:
     await pair(world)
     await world.start("b")

@@ -75,6 +75,11 @@ class Tunnels:
         """
         return self._node(node).open(kind, info, protocol)
 
+    def greet(self, node: str) -> None:
+        """Say which life of ours this is. Who knew a former one would lose the first tunnel it
+        opens to us otherwise, however long ago that was."""
+        self._node(node).greet()
+
     def lose(self, node: str, reason: str) -> None:
         """All tunnels with that node are lost: somebody knows that it is gone."""
         found = self._nodes.get(node)
@@ -166,6 +171,10 @@ class _Node:
             self._line.append(tunnel)
             self._flush_soon()
 
+    def greet(self) -> None:
+        self._must_greet = True
+        self._flush_soon()
+
     def control(self, frame: bytes) -> None:
         self._control.append(frame)
         self._flush_soon()
@@ -251,8 +260,7 @@ class _Node:
         size = len(message) - start
         arrival = self._flow.arrive(head, size)
         if arrival is Arrival.STRANGE:
-            self._must_greet = True
-            self._flush_soon()
+            self.greet()
             return
         self._silent_beats = 0
         if arrival is Arrival.STALE:

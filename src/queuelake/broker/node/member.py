@@ -73,7 +73,7 @@ class Member:
         self.failovers = 0
         self.fenced = 0
         self.heart = Heart(self)
-        self.roster = Roster(engine.messenger, time.monotonic, self._owner_changed)
+        self.roster = Roster(engine.messenger, time.monotonic, self._owner_changed, self._met)
         self.news = News(engine.messenger)
         self.operations = NodeOperations(self)
         self._threads = ThreadPoolExecutor(THREADS, "node")
@@ -116,9 +116,9 @@ class Member:
     async def start(self) -> None:
         leases = await self.engine.leases(SHARD)
         messenger = self.engine.messenger
+        await self.tunnels.start()
         await self.roster.start()
         await self.news.hear(self._told)
-        await self.tunnels.start()
         await self.operations.start()
         self.ownership = Ownership(
             leases,
@@ -328,6 +328,9 @@ class Member:
             self._lost_lease(f"node {owner} is the owner")
         else:
             self.tunnels.lose(former, f"node {former} is not the owner any more")
+
+    def _met(self, node: str) -> None:
+        self.tunnels.greet(node)
 
     async def owner_after(self, former: str) -> None:
         """Wait until another node is the owner."""

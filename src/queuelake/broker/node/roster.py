@@ -38,10 +38,12 @@ class Roster:
         messenger: Messenger,
         clock: Callable[[], float],
         owner_changed: Callable[[str, str], None],
+        met: Callable[[str], None] = lambda node: None,
     ) -> None:
         self._messenger = messenger
         self._clock = clock
         self._owner_changed = owner_changed  # from which node to which; "" for none
+        self._met = met  # another node, heard for the first time
         self._owner = ""
         self._epoch = 0  # of the last owner there was
         self._heard: dict[str, tuple[Report, float]] = {}
@@ -59,6 +61,8 @@ class Roster:
         except msgspec.MsgspecError:
             return  # of another version: it is not counted until both are the same
         if report.node != self._messenger.node:
+            if report.node not in self._heard:
+                self._met(report.node)
             self._note(report)
 
     def _note(self, report: Report) -> None:
