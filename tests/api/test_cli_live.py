@@ -95,6 +95,17 @@ def test_what_cannot_be_undone_is_asked_for(
     run("queue", "show", name)
 
 
+def test_a_list_goes_on_after_its_first_page(
+    run: Run, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [f"{name}/{number}" for number in range(5)]
+    for one in made:
+        run("queue", "create", one, "partitions=1")
+    monkeypatch.setattr("queuelake.cli.rest.PAGE", 2)
+    listed = [one["name"] for one in json.loads(run("queue", "list", "--json"))]
+    assert [one for one in listed if name in one] == [f"$queue/{one}" for one in made]
+
+
 @pytest.mark.parametrize("bad", ["partitions", "=1", "a=1 a.b=2"])
 def test_settings_which_are_none_are_refused(bad: str) -> None:
     with pytest.raises(RefusedError, match="setting"):

@@ -110,7 +110,8 @@ class Rest:
         cursor: str | None = ""
         seen = 0
         while cursor is not None:
-            page = self.get(path, cursor=cursor, limit=min(PAGE, limit - seen or PAGE), **query)
+            size = min(PAGE, limit - seen) if limit else PAGE
+            page = self.get(path, cursor=cursor, limit=size, **query)
             for item in page[items]:
                 yield item
                 seen += 1
