@@ -202,6 +202,24 @@ def test_top_shows_the_queues_which_are_used(run: Run, connect: Connect, name: s
 # Another machine
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://x", "x", "http://x:99999", "http://x:abc", "http://[::1", "http://a b", "http://a..b"],
+)
+def test_a_url_which_is_none_is_refused_by_its_name(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["queue", "list", "--url", url, "--key", "a:b"]) == 1
+    assert capsys.readouterr().err == f"error: --url {url!r}: not http://host:port\n"
+
+
+def test_what_is_no_text_is_refused_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--url", "http://127.0.0.1:1", "--key", "a:b"]
+    for words in (["queue", "show", "\udcff"], ["retained", "list", "--filter", "\udcff"]):
+        assert cli.run([*words, *where]) == 1
+        assert "is not UTF-8" in capsys.readouterr().err
+
+
 def test_a_broker_is_named_by_url_and_key(
     fresh_broker: BrokerFactory, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -214,8 +232,6 @@ def test_a_broker_is_named_by_url_and_key(
     viewer = add_key(broker.data_dir, "looks", "viewer")
     assert cli.run(["queue", "create", "q", *where, viewer, *elsewhere]) == 1
     assert "has the role viewer" in capsys.readouterr().err
-    assert cli.run(["queue", "list", "--url", "ftp://x", *elsewhere]) == 1
-    assert "not http://host:port" in capsys.readouterr().err
     broker.stop()
     assert cli.run(["queue", "list", *where, "no:body", *elsewhere]) == 1
     assert "does not answer" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,7 @@ from queuelake.errors import AnswerError, BrokerDownError, QueuelakeError, Refus
 
 TIMEOUT_S = 310.0  # the longest operations are answered within five minutes
 PAGE = 1000
+HOST = re.compile(r"[^\s\x00-\x20/?#@]+")
 
 Url = Annotated[
     str | None,
@@ -62,11 +64,7 @@ class Rest:
     def __init__(self, url: str | None, key: str | None, data_dir: str | None) -> None:
         directory = Path(read_settings(None, data_dir, None).data_dir).expanduser()
         self.url = url or _local_url(directory)
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise RefusedError(f"--url {self.url!r}: not http://host:port")
-        self._host, self._port, self._scheme = parts.hostname, parts.port, parts.scheme
-        self._prefix = parts.path.rstrip("/")
+        self._scheme, self._host, self._port, self._prefix = _address(self.url)
         self._authorization = f"Basic {_encoded(key or _local_key(directory))}"
 
     def get(self, path: str, **query: object) -> Any:
@@ -132,7 +130,10 @@ def over_rest(function: Callable[..., None]) -> Callable[..., None]:
     where it is come behind its own."""
 
     def run(own: Values, where: Values) -> None:
-        function(Rest(**where), **own)
+        try:
+            function(Rest(**where), **own)
+        except UnicodeEncodeError as error:
+            raise RefusedError(f"{error.object!r} is not UTF-8") from error
 
     return with_options(function, WHERE, run, leave_out=1)
 
@@ -173,6 +174,19 @@ def _read(url: str, status: int, content: bytes) -> Any:
     problem = found if isinstance(found, dict) else {}
     words = str(problem.get("message", f"HTTP {status}"))
     raise AnswerError(str(problem.get("code", "INTERNAL_ERROR")), words, status)
+
+
+def _address(url: str) -> tuple[str, str, int | None, str]:
+    """Scheme, host, port and what stands before every path."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        host.encode("idna")
+        if parts.scheme in ("http", "https") and HOST.fullmatch(host):
+            return parts.scheme, host, parts.port, parts.path.rstrip("/")
+    except ValueError:  # which says less than the line below
+        pass
+    raise RefusedError(f"--url {url!r}: not http://host:port")
 
 
 def _local_url(directory: Path) -> str:
