@@ -144,6 +144,44 @@ def test_prune_deletes_only_kinds_the_document_has_and_asks(
     assert rest.queue("a").status == 200
 
 
+def test_prune_leaves_the_dead_letters_of_queues_in_the_document(apply: Apply, rest: Rest) -> None:
+    document = """
+    [queues.a]
+    dlq_config = { topic = "$queue/failed/{name}" }
+    [queues.b]
+    type = "quorum"
+    dead_letter_queue = "$queue/dead"
+    """
+    for name in ("failed/a", "failed/b", "dead"):
+        assert rest.put(name, partitions=1).status == 201
+    pruned = "deleted queue $queue/failed/b\n"
+    assert apply(document, "--prune", "--yes").splitlines(keepends=True)[-1] == pruned
+    assert apply(document, "--prune", "--yes") == "nothing to change\n"
+    assert rest.queue("failed/a").status == rest.queue("dead").status == 200
+
+
+def test_rules_are_shown_as_they_are(apply: Apply) -> None:
+    rule = "[[acl]]\npermission = 'deny'\ntopics = ['{}']\n"
+    apply(rule.format("a") + rule.format("b"))
+    planned = apply(rule.format("a") + rule.format("c") + rule.format("d"), "--dry-run", code=2)
+    shown = '{{"permission": "deny", "topics": ["{}"]}}'
+    assert planned.splitlines()[:-1] == [
+        "~ acl",
+        f"    [1]: {shown.format('b')} -> {shown.format('c')}",
+        f"    [2] = {shown.format('d')}",
+    ]
+
+
+def test_many_deletions_are_asked_for_by_their_number(
+    apply: Apply, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply("".join(f"[queues.q{number}]\n" for number in range(11)))
+    asked: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda question, **_: asked.append(question))
+    assert "- queue $queue/q10\n" in apply("[queues]\n", "--prune", code=1)
+    assert asked == ["Delete these 11?"]
+
+
 def test_what_cannot_be_changed_is_said_before_anything_is_done(apply: Apply, rest: Rest) -> None:
     apply("[queues.a]\npartitions = 4\n[mq.queues.m]\ntopic_filter = 'm/#'\n")
     refused = apply(

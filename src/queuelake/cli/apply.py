@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from queuelake.cli.applying.change import Change
 
 EXIT_DIFFERENT = 2
+NAMED_MAX = 10  # in a question; they are listed above it
 DONE = {"create": "created", "change": "changed", "delete": "deleted"}
 
 EPILOG = """
@@ -70,7 +71,8 @@ def apply(
         raise typer.Exit(EXIT_DIFFERENT if changes else 0)
     deletions = [change.title() for change in changes if change.action == "delete"]
     if deletions:
-        confirm(f"Delete {', '.join(deletions)}?", yes)
+        few = len(deletions) <= NAMED_MAX
+        confirm(f"Delete {', '.join(deletions) if few else f'these {len(deletions)}'}?", yes)
     _perform(changes, as_json)
 
 

@@ -80,7 +80,7 @@ def plan_rules(rest: Rest, rules: object, mistakes: list[str]) -> list[Change]:
     present = msgspec.convert(found["rules"], list[AclRule])
     if present == wanted:
         return []
-    before, after = difference(_numbered(present), _numbered(wanted))
+    before, after = _numbered(present, wanted), _numbered(wanted, present)
     body = {"rules": msgspec.to_builtins(wanted)}
     # Who changed the rules since they were read here is not overwritten.
     match = {"If-Match": f'"{found["version"]}"'}
@@ -130,8 +130,13 @@ def _secret(where: str, tree: Table, mistakes: list[str]) -> Table:
     return secret
 
 
-def _numbered(rules: list[AclRule]) -> Table:
-    return {f"[{number}]": json.dumps(_said(rule)) for number, rule in enumerate(rules)}
+def _numbered(rules: list[AclRule], others: list[AclRule]) -> Table:
+    """The rules which are not the same in the same place of the others."""
+    return {
+        f"[{number}]": _said(rule)
+        for number, rule in enumerate(rules)
+        if others[number : number + 1] != [rule]
+    }
 
 
 def _said(rule: AclRule) -> Table:

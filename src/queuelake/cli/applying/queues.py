@@ -17,6 +17,7 @@ from queuelake.queue_settings import (
     base_of,
     changes_allowed,
     configured,
+    dead_letter_target,
 )
 
 
@@ -26,6 +27,7 @@ def plan_queues(rest: Rest, table: Table, prune: bool, mistakes: list[str]) -> l
     defaults = msgspec.convert(shared, QueueSettings)
     changes: list[Change] = []
     wanted: set[str] = set()
+    kept: set[str] = set()
     for written, tree in table.items():
         where = f"queues.{json.dumps(written, ensure_ascii=False)}"
         name = _name(where, written, tree, mistakes)
@@ -38,15 +40,18 @@ def plan_queues(rest: Rest, table: Table, prune: bool, mistakes: list[str]) -> l
         assert isinstance(tree, dict)
         try:
             if address in present:
-                changes += _changed(rest, name, tree)
+                settings, differences = _changed(rest, name, tree)
+                changes += differences
             else:
-                configured(base_of(name, defaults, tree), tree, name)
+                settings = configured(base_of(name, defaults, tree), tree, name)
                 put = partial(rest.call, "PUT", path("queues", name), tree)
                 changes.append(Change("create", "queue", address, {}, flat(tree), put))
+            kept.add(names.address(dead_letter_target(settings, name)))
         except BadQueueSettingsError as error:
             mistakes += [f"{where}.{mistake}" for mistake in error.mistakes]
     if prune:
-        changes += [_deleted(rest, one) for one in present.values() if _prunable(one, wanted)]
+        kept |= wanted
+        changes += [_deleted(rest, one) for one in present.values() if _prunable(one, kept)]
     return changes
 
 
@@ -75,20 +80,21 @@ def _name(where: str, written: str, tree: object, mistakes: list[str]) -> str:
         return ""
 
 
-def _changed(rest: Rest, name: str, tree: Table) -> list[Change]:
+def _changed(rest: Rest, name: str, tree: Table) -> tuple[QueueSettings, list[Change]]:
+    """The settings as they will be, and what changes them."""
     found = rest.get(path("queues", name))["settings"]
     old = msgspec.convert(found, QueueSettings)
     new = configured(old, tree, name)
     changes_allowed(old, new)
     before, after = difference(msgspec.to_builtins(old), msgspec.to_builtins(new))
     if not after:
-        return []
+        return new, []
     put = partial(rest.call, "PUT", path("queues", name), tree)
-    return [Change("change", "queue", names.address(name), before, after, put)]
+    return new, [Change("change", "queue", names.address(name), before, after, put)]
 
 
-def _prunable(one: dict[str, Any], wanted: set[str]) -> bool:
-    return one["name"] not in wanted and not _made_by_itself(one["name"])
+def _prunable(one: dict[str, Any], kept: set[str]) -> bool:
+    return one["name"] not in kept and not _made_by_itself(one["name"])
 
 
 def _made_by_itself(address: str) -> bool:
