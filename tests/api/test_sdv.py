@@ -78,7 +78,18 @@ def test_a_request_nobody_made_is_not_there(admin: LiveAdmin, fanout: FakeFanout
 
 @pytest.mark.parametrize(
     "body",
-    [b"[]", b"{", b"\xff", b"[" * 10_000, b'{"vins": []}', b'{"vins": [1]}', b'{"vins": [""]}'],
+    [
+        *(
+            b"[]",
+            b"{",
+            b"\xff",
+            b"[" * 10_000,
+            b'{"vins": []}',
+            b'{"vins": [1]}',
+            b'{"vins": [""]}',
+        ),
+        *(b'{"vin": ["V1"]}', b'{"vins": ["V1"], "dry_run": true}'),
+    ],
 )
 def test_nothing_is_cancelled_by_mistake(admin: LiveAdmin, fanout: FakeFanout, body: bytes) -> None:
     answer = admin.fetch(path_of("a/b", "/cancel"), method="POST", body=body)

@@ -48,8 +48,9 @@ Limit = Annotated[
 Cursor = Annotated[str, Query(description="`cursor` of the page before; empty for the first page.")]
 
 
-class SdvCancel(Struct, frozen=True):
-    """Whose rows to cancel. An empty list is refused: it would be a mistake more often than not."""
+class SdvCancel(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose rows to cancel. An empty list is refused: it would be a mistake more often than not.
+    So is any other key, for which every vehicle would be meant."""
 
     vins: (
         Annotated[
