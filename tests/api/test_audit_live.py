@@ -50,6 +50,27 @@ def test_a_viewer_reads_an_operator_changes_an_admin_sees_who_did(
     assert entry["after"]["queue"]["settings"]["partitions"] == 2
 
 
+@pytest.mark.parametrize(
+    "body", [b'{"partitions": "\xff"}', b'{"a":' * 10_000], ids=["bytes", "deep"]
+)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("PUT", QUEUE), ("POST", f"{QUEUE}/messages"), ("POST", f"{QUEUE}/dlq/retry")),
+        *(("PUT", "/api/v1/ecq/config"), ("PUT", "/api/v1/sdv/config"), ("PUT", "/api/v1/acl")),
+        *(("POST", "/api/v5/message_queues/queues"), ("PUT", "/api/v5/message_queues/config")),
+    ],
+)
+def test_a_body_which_is_no_json_is_refused_and_written_down(
+    rest: Rest, method: str, path: str, body: bytes
+) -> None:
+    rest.put("audited", partitions=1)
+    answer = rest.fetch(path, method=method, body=body, headers={"If-Match": "*"})
+    assert (answer.status, answer.json["code"]) == (400, "BAD_REQUEST")
+    (entry,) = rest.fetch("/api/v1/audit?limit=1").json["entries"]
+    assert entry["refused"] == answer.json["message"]
+
+
 def test_the_audit_has_before_and_after_refusals_and_outlives_a_restart(
     fresh_broker: BrokerFactory,
 ) -> None:

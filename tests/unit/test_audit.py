@@ -50,6 +50,18 @@ async def test_a_line_which_was_cut_is_left_out(tmp_path: Path) -> None:
     log.close()
 
 
+@pytest.mark.parametrize(
+    "body", [b'{"a": "\xff"}', b"{", b"\x00", b"[" * 20_000, b"[" * 960 + b"]" * 960]
+)
+async def test_whatever_a_body_holds_is_written_down_and_read(tmp_path: Path, body: bytes) -> None:
+    log = Audit(tmp_path, lambda: 1)
+    await note(log, 1, changes=body)
+    (entry,) = (await log.page({})).entries
+    log.close()
+    text = body.decode(errors="replace")
+    assert entry.arguments["changes"] in (text, f'20002 bytes, from "{text[:199]}')
+
+
 async def test_long_values_are_shortened(tmp_path: Path) -> None:
     log = Audit(tmp_path, lambda: 1)
     await note(log, 1, changes=b'"' + b"x" * 100_000 + b'"')

@@ -36,6 +36,7 @@ from queuelake.errors import RefusedError
 FILE_NAME: Final = "audit.jsonl"
 FILE_BYTES_MAX: Final = 32 * 1024 * 1024
 VALUE_BYTES_MAX: Final = 16 * 1024
+LEVELS_MAX: Final = 50  # of a value; no good one has more than a few
 READ_BYTES: Final = 64 * 1024
 LOCAL: Final = "local"
 HIDDEN: Final = "***"
@@ -183,7 +184,9 @@ class Audit:
             try:
                 with path.open("rb") as file:
                     for line in _lines_backwards(file):
-                        with contextlib.suppress(msgspec.MsgspecError):  # cut by a crash
+                        with contextlib.suppress(
+                            msgspec.MsgspecError, RecursionError
+                        ):  # cut by a crash
                             yield _decode(line)
             except FileNotFoundError:
                 continue
@@ -204,10 +207,9 @@ def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _shown(value: object) -> object:
-    """A value as the log keeps it: JSON where it is JSON, and never too long."""
+    """A value as the log keeps it: JSON where it is JSON, else text, and never too long."""
     if isinstance(value, bytes):
-        with contextlib.suppress(msgspec.MsgspecError):
-            value = msgspec.json.decode(value)
+        value = _read(value)
     encoded = _encode(value)
     try:
         msgspec.msgpack.encode(value)  # as it will be answered
@@ -216,3 +218,17 @@ def _shown(value: object) -> object:
     if len(encoded) > VALUE_BYTES_MAX:
         return f"{len(encoded)} bytes, from {encoded[:200].decode(errors='replace')}"
     return value
+
+
+def _read(body: bytes) -> object:
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return body.decode(errors="replace")
+    # Who reads the log has less room for levels than who wrote this.
+    return body.decode() if _is_deep(value, LEVELS_MAX) else value
+
+
+def _is_deep(value: object, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_is_deep(one, levels - 1) for one in inner)

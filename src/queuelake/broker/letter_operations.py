@@ -157,7 +157,7 @@ class LetterOperations:
 def _decode(body: object, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body if isinstance(body, bytes) and body else b"{}", type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(f"the body is not as it should be: {error}") from error
 
 
