@@ -34,6 +34,27 @@ def test_every_route_but_the_two_open_ones_needs_the_key(admin: LiveAdmin) -> No
     assert seen >= 7
 
 
+def test_no_route_changes_anything_for_the_page_of_another_site(admin: LiveAdmin) -> None:
+    seen = 0
+    for route in admin.app.routes:
+        path = re.sub(r"\{.*?\}", "x", route.path)  # type: ignore[attr-defined]
+        for method in route.methods - {"GET"}:  # type: ignore[attr-defined]
+            for origin in ("http://evil.example", "null", "", "http://[", "://"):
+                answer = admin.fetch(path, method=method, headers={"Origin": origin})
+                assert (answer.status, answer.json["code"]) == (403, "FORBIDDEN"), path
+                assert "another site" in answer.json["message"]
+            seen += 1
+    assert seen > 30
+
+
+def test_our_own_pages_and_programs_change_things(admin: LiveAdmin) -> None:
+    for headers in ({"Origin": f"http://127.0.0.1:{admin.port}"}, {}):
+        answer = admin.fetch("/api/v1/clients/nobody", method="DELETE", headers=headers)
+        assert answer.status == 404
+    elsewhere = {"Origin": "http://evil.example"}
+    assert admin.fetch("/api/v1/status", headers=elsewhere).status == 200
+
+
 def test_without_a_key_nobody_learns_which_paths_exist(admin: LiveAdmin) -> None:
     assert fetch(admin.port, "/no/such/path").status == 401
 

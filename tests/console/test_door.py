@@ -82,7 +82,13 @@ def test_a_forged_cookie_opens_nothing(console: Console, port: int) -> None:
 
 def test_a_login_from_the_page_of_another_site_is_refused(console: Console, port: int) -> None:
     key = console.key("viewer")
-    for origin in ("http://evil.example", "null", f"http://127.0.0.1.evil.example:{port}", ""):
+    for origin in (
+        "http://evil.example",
+        "null",
+        f"http://127.0.0.1.evil.example:{port}",
+        "",
+        "http://[",
+    ):
         answer = log_in(port, key, Origin=origin)
         assert answer.status == 403
         assert "set-cookie" not in answer.headers

@@ -5,6 +5,9 @@ a key does not learn which paths exist. A wrong key is answered late; the waitin
 anything, and at most SLOWED_MAX wait at a time: the rest is refused at once.
 
 A viewer may read, an operator may change, and what is listed as such takes an admin.
+
+A browser which knows a key by basic authentication sends it along with whatever the page of another
+site asks for, so nothing is changed for such a page: `Origin` says whose it is.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import base64
 import binascii
 import logging
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from queuelake.admin.answers import problem
@@ -56,7 +60,9 @@ class Gate:
         self, header: bytes | None, caller: Caller | None, needed: Role, address: str
     ) -> RefusedError:
         """Why `caller`, found in `header`, may not pass; waits when the key is wrong."""
-        error = await self._refusal(header, caller, needed, address)
+        return self.counted(await self._refusal(header, caller, needed, address))
+
+    def counted(self, error: RefusedError) -> RefusedError:
         self.refused[error.code] = self.refused.get(error.code, 0) + 1
         return error
 
@@ -104,6 +110,13 @@ class RoleTooLowError(RefusedError):
     code = "FORBIDDEN"
 
 
+class AnotherSiteError(RefusedError):
+    """A browser asks for the page of another site: use the console, or a program."""
+
+    http_status = 403
+    code = "FORBIDDEN"
+
+
 class TooManyWrongKeysError(RefusedError):
     """Somebody tries keys: come again in a second."""
 
@@ -124,13 +137,18 @@ class RequireKey:
             return
         header = _authorization(scope)
         caller = self._gate.identify(header)
-        needed = needed_role(str(scope.get("method", "GET")), str(scope["path"]))
-        if caller is not None and caller.may(needed):
+        method = str(scope.get("method", "GET"))
+        needed = needed_role(method, str(scope["path"]))
+        if caller is None or not caller.may(needed):
+            client = scope.get("client")
+            address = str(client[0]) if client else "an unknown address"
+            error = await self._gate.refusal(header, caller, needed, address)
+        elif method not in READING_METHODS and _is_of_another_site(Headers(scope=scope)):
+            words = "this came from another site's page, which may change nothing here"
+            error = self._gate.counted(AnotherSiteError(words))
+        else:
             await self._pass(caller, scope, receive, send)
             return
-        client = scope.get("client")
-        address = str(client[0]) if client else "an unknown address"
-        error = await self._gate.refusal(header, caller, needed, address)
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -153,6 +171,17 @@ def needed_role(method: str, path: str) -> Role:
     if method in READING_METHODS:
         return "viewer"
     return "admin" if path.startswith(ADMIN_CHANGES_PREFIX) else "operator"
+
+
+def is_own_page(headers: Headers) -> bool:
+    """Whether a browser says that a page of this very host asked."""
+    _, _, host = headers.get("origin", "").partition("://")
+    return bool(host) and host == headers.get("host", "")
+
+
+def _is_of_another_site(headers: Headers) -> bool:
+    """Programs say nothing of a page."""
+    return "origin" in headers and not is_own_page(headers)
 
 
 def _authorization(scope: Scope) -> bytes | None:

@@ -155,7 +155,7 @@ def _add_message_routes(app: FastAPI, services: Services) -> None:
 
     @app.post(f"{QUEUE_PATH}/purge", tags=TAGS, responses=returns(Purged))
     async def purge(name: Name) -> Response:
-        """Delete every message of a queue, for all groups."""
+        """Delete every message of a queue which no consumer has in hand, for all groups."""
         return answer(await services.purge_queue(name))
 
     @app.post(f"{QUEUE_PATH}/messages", tags=TAGS, status_code=202, openapi_extra=takes(NewMessage))

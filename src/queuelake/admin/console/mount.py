@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from queuelake.admin.auth import is_own_page
 from queuelake.admin.bodies import read_body
 from queuelake.admin.console.directory import Directory
 from queuelake.admin.console.login import login_page, missing_page
@@ -130,7 +131,7 @@ class ConsoleGate:
 
     async def _take_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         session = await self._session(scope)
-        welcome = scope["path"].startswith(SOCKET) and _is_own_page(Headers(scope=scope))
+        welcome = scope["path"].startswith(SOCKET) and is_own_page(Headers(scope=scope))
         if session is None or not welcome or self._site.tabs >= TABS_MAX:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
@@ -149,7 +150,7 @@ class ConsoleGate:
             answer = HTMLResponse(missing_page(), 501)
         elif scope["path"] == PREFIX:
             answer = RedirectResponse("console/", 307)
-        elif request.method not in ("GET", "HEAD") and not _is_own_page(request.headers):
+        elif request.method not in ("GET", "HEAD") and not is_own_page(request.headers):
             answer = PlainTextResponse("this came from another site's page", 403)
         elif scope["path"] == LOGIN:
             answer = await self._login(request, session)
@@ -241,12 +242,6 @@ def _safe_target(wanted: str) -> str:
     parts = urlsplit(wanted)
     ours = not parts.scheme and not parts.netloc and parts.path.startswith(f"{PREFIX}/")
     return wanted if ours and parts.path != LOGIN and "\\" not in wanted else f"{PREFIX}/"
-
-
-def _is_own_page(headers: Headers) -> bool:
-    """Whether a browser says that a page of this very host asked."""
-    origin = headers.get("origin", "")
-    return bool(origin) and urlsplit(origin).netloc == headers.get("host", "")
 
 
 def _with_headers(send: Send, sockets: str) -> Send:
