@@ -77,8 +77,12 @@ def test_errors_have_one_shape(admin: LiveAdmin, path: str, status: int, code: s
     assert_problem(admin.fetch(path), status, code)
 
 
-def test_a_validation_error_names_the_parameter(admin: LiveAdmin) -> None:
-    assert admin.fetch("/api/v1/clients?limit=0").json["message"].startswith("limit: ")
+def test_a_validation_error_names_the_parameter_its_value_and_the_limit(admin: LiveAdmin) -> None:
+    message = admin.fetch("/api/v1/clients?limit=1001").json["message"]
+    assert message == "limit = '1001': Input should be less than or equal to 1000"
+    message = admin.fetch(f"/api/v1/clients?limit={'9' * 5000}").json["message"]
+    assert len(message) < 300
+    assert admin.fetch("/api/v1/acl/test?topic=a").json["message"] == "action: Field required"
 
 
 def test_a_method_that_is_not_there_is_told_which_are(admin: LiveAdmin) -> None:

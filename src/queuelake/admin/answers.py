@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -16,6 +17,7 @@ from queuelake.control import Problem
 from queuelake.errors import QueuelakeError
 
 JSON = "application/json"
+VALUE_MAX = 100  # characters of a wrong value which its refusal repeats
 
 
 def answer(body: msgspec.Struct, status: int = 200) -> Response:
@@ -47,11 +49,15 @@ async def _on_queuelake_error(_request: Request, exc: Exception) -> Response:
 
 async def _on_validation_error(_request: Request, exc: Exception) -> Response:
     assert isinstance(exc, RequestValidationError)
-    mistakes = [
-        f"{'.'.join(str(part) for part in error['loc'][1:]) or error['loc'][0]}: {error['msg']}"
-        for error in exc.errors()
-    ]
-    return problem(400, "BAD_REQUEST", "; ".join(mistakes))
+    return problem(400, "BAD_REQUEST", "; ".join(_mistake(error) for error in exc.errors()))
+
+
+def _mistake(error: Mapping[str, Any]) -> str:
+    """The parameter, its value, and what it may be."""
+    place, *names = error["loc"]
+    name = ".".join(str(part) for part in names) or place
+    value = "" if error["type"] == "missing" else f" = {str(error['input'])[:VALUE_MAX]!r}"
+    return f"{name}{value}: {error['msg']}"
 
 
 async def _on_http_error(request: Request, exc: Exception) -> Response:
