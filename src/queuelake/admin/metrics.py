@@ -36,7 +36,7 @@ GAUGES = {
     "connections": "Clients connected now",
     "sessions": "Sessions, connected or not",
     "sessions_persistent": "Sessions which outlive their connection",
-    "subscriptions": "Subscriptions of all sessions",
+    "subscriptions": "Subscriptions of all sessions to topics; those to queues are consumers",
     "retained_messages": "Topics with a retained message",
     "queues": "Durable queues",
     "store_bytes": "Bytes of the store in use",
