@@ -48,6 +48,23 @@ def test_retained_messages_are_listed_read_and_deleted(rest: Rest, connect: Conn
     assert (bad.status, "'#' must stand alone" in bad.json["message"]) == (400, True)
 
 
+def test_retained_messages_of_long_topics_are_listed_page_by_page(
+    rest: Rest, connect: Connect
+) -> None:
+    topics = [f"long/{'x' * 600}/{number}" for number in range(3)] + ["longer/1", "longer/2"]
+    client = connect()
+    for topic in topics:
+        client.wire.publish(topic, b"kept", qos=1, retain=True)
+    found: list[str] = []
+    cursor = "long"
+    while len(found) < len(topics):
+        page = rest.fetch(f"/api/v1/retained?limit=1&cursor={quote(cursor, safe='')}").json
+        found += [message["topic"] for message in page["messages"]]
+        cursor = page["next"]
+    assert sorted(found) == topics
+    assert found[3:] == topics[3:]
+
+
 def test_a_ban_disconnects_and_refuses_until_it_ends(
     fresh_broker: BrokerFactory, connect: Connect
 ) -> None:

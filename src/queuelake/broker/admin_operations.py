@@ -100,15 +100,15 @@ class AdminOperations:
         )
         if topic_filter and (problem := filter_problem(topic_filter, self._levels_max)):
             raise RefusedError(f"filter {topic_filter.decode()!r}: {problem}")
-        start = _text(args, "cursor").encode(errors="surrogateescape")
+        last = _text(args, "cursor").encode()  # the topic up to which others were looked at
         now_ms = self._broker.clock.now_ms()
         found: list[RetainedInfo] = []
-        key = start
+        key = records.retained_key(last)
         with self._broker.store.view() as view:
-            rows = view.scan(api.RETAINED, start + b"\0" if start else b"", b"\xff" * 511)
+            rows = view.scan(api.RETAINED, key + b"\0" if last else b"", b"\xff" * 511)
             for place, value in islice(rows, LOOKED_AT_MAX):
-                key = place
                 message = records.retained_message(value)
+                key, last = place, message.topic
                 if message.expires_ms and message.expires_ms <= now_ms:
                     continue
                 if topic_filter and not matches(topic_filter, message.topic):
