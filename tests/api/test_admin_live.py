@@ -93,6 +93,9 @@ def test_permissions_can_be_asked_for(fresh_broker: BrokerFactory) -> None:
     assert not rest.fetch(f"{ask}$ECQ/you/%23&action=subscribe").json["allowed"]
     for wrong in ("a/%23&action=publish", "a&action=read", "a/%23/b&action=subscribe"):
         assert rest.fetch(ask + wrong).status == 400
+    nowhere = rest.fetch(f"{ask}a&action=publish&ip=nowhere")
+    assert nowhere.status == 400
+    assert nowhere.json["message"] == "ip is 'nowhere', may be an IPv4 or IPv6 address"
 
 
 def test_settings_are_shown_without_secrets(fresh_broker: BrokerFactory) -> None:

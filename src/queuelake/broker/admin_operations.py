@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
 from itertools import islice
 from typing import Final, cast, get_args
 
@@ -117,7 +118,7 @@ class AdminOperations:
                 if len(found) == limit:
                     break
             more = next(iter(view.scan_keys(api.RETAINED, key + b"\0", b"\xff" * 511)), None)
-        return RetainedPage(found, key.decode(errors="surrogateescape") if more else None)
+        return RetainedPage(found, last.decode() if more else None)
 
     def retained_message(self, args: dict[str, object]) -> RetainedMessage:
         topic = _text(args, "topic").encode()
@@ -169,7 +170,7 @@ class AdminOperations:
         check = topic_problem if action == "publish" else filter_problem
         if problem := check(topic, self._levels_max):
             raise RefusedError(f"topic {topic.decode()!r}: {problem}")
-        ip = _text(args, "ip") or "127.0.0.1"
+        ip = _address(_text(args, "ip") or "127.0.0.1")
         identity = self._broker.authenticator.presumed(username, ip)
         acl = self._broker.acl_for(ip, client_id, identity)
         allowed = acl.may_publish(topic) if action == "publish" else acl.may_subscribe(topic)
@@ -233,6 +234,13 @@ def _kind(args: dict[str, object]) -> BanKind:
     if kind not in get_args(BanKind):
         raise RefusedError(f"kind is {kind!r}, may be clientid, username or ip")
     return cast(BanKind, kind)
+
+
+def _address(ip: str) -> str:
+    try:
+        return str(ip_address(ip))
+    except ValueError:
+        raise RefusedError(f"ip is {ip!r}, may be an IPv4 or IPv6 address") from None
 
 
 def _text(args: dict[str, object], name: str) -> str:
