@@ -11,6 +11,7 @@ import pytest
 
 from queuelake.apikey import add_key, read_api_key
 from queuelake.cli import main as cli
+from queuelake.cli import top
 from queuelake.cli.queue import parse_settings
 from queuelake.errors import RefusedError
 from tests.api.queue_rest import Connect, Rest, consume, reject_one
@@ -197,6 +198,25 @@ def test_top_shows_the_queues_which_are_used(run: Run, connect: Connect, name: s
     shown = run("top", "--count", "2", "--interval", "0.2")
     assert "connections" in shown
     assert f"$queue/{name}" in shown
+
+
+def test_top_finds_queues_behind_the_first_page_and_forgets_deleted_ones(
+    run: Run, connect: Connect, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connect()
+    for number in range(3):
+        assert client.publish(f"{name}/{number}", b"x") == SUCCESS
+    monkeypatch.setattr("queuelake.cli.rest.PAGE", 1)
+    ask = top._row
+
+    def deleted(rest: Any, queue: str) -> Any:
+        if queue == f"$queue/{name}/1":
+            run("queue", "delete", queue, "--yes")
+        return ask(rest, queue)
+
+    monkeypatch.setattr(top, "_row", deleted)
+    shown = [row[0] for row in rows(run("top", "--count", "1")) if name in row[0]]
+    assert sorted(shown) == [f"$queue/{name}/0", f"$queue/{name}/2"]
 
 
 # Another machine

@@ -27,7 +27,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     listed = [list(row) for row in rows]
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for at, heading in enumerate(headings):
-        numeric = bool(listed) and all(isinstance(row[at], NUMBERS) for row in listed)
+        values = [row[at] for row in listed if row[at] is not None]
+        numeric = bool(values) and all(isinstance(value, NUMBERS) for value in values)
         made.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in listed:
         made.add_row(*(Text(shown(value)) for value in row))

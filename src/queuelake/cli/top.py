@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from queuelake.cli.rest import Rest, over_rest, path
 from queuelake.cli.showing import plain_console, table
+from queuelake.errors import AnswerError
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -19,6 +21,7 @@ Example:
   queuelake top --interval 1
 """
 ROWS_MAX = 30
+LOOKED_AT_MAX = 100  # queues whose rates are asked for, each look
 
 
 @over_rest
@@ -35,26 +38,30 @@ def top(
     console = plain_console()
     looks = 0
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
-        before: dict[str, Any] = {}
+        shown: set[str] = set()
         while True:
-            live.update(_page(rest, before), refresh=True)
+            live.update(_page(rest, shown), refresh=True)
             looks += 1
             if looks == count:
                 return
             time.sleep(interval_s)
 
 
-def _page(rest: Rest, before: dict[str, Any]) -> Group:
-    """One look; rates are differences to what `before` remembers of the last one."""
+def _page(rest: Rest, shown: set[str]) -> Group:
+    """One look; a queue which was `shown` before stays, used or not."""
     from rich.console import Group
     from rich.text import Text
 
     status = rest.get(path("status"))
-    rows = []
-    for queue in rest.get(path("queues"), limit=1000)["queues"]:
-        if queue["depth"] or queue["consumers"] or queue["name"] in before:
-            rows.append(_row(rest, queue["name"]))
-            before[queue["name"]] = True
+    queues = [
+        queue
+        for queue in rest.pages(path("queues"), "queues")
+        if queue["depth"] or queue["consumers"] or queue["name"] in shown
+    ]
+    queues.sort(key=lambda queue: (not queue["consumers"], -queue["in_flight"], -queue["depth"]))
+    found = [_row(rest, queue["name"]) for queue in queues[:LOOKED_AT_MAX]]
+    rows = [row for row in found if row is not None]
+    shown.update(row[0] for row in rows)
     rows.sort(key=lambda row: (-row[4] - row[5], -row[1]))
     head = (
         f"queuelake {status['version']}  up {_duration(status['uptime_s'])}"
@@ -65,8 +72,13 @@ def _page(rest: Rest, before: dict[str, Any]) -> Group:
     return Group(Text(head), table(headings, rows[:ROWS_MAX]))
 
 
-def _row(rest: Rest, name: str) -> list[Any]:
-    stats = rest.get(path("queues", name, "stats"))
+def _row(rest: Rest, name: str) -> list[Any] | None:
+    try:
+        stats = rest.get(path("queues", name, "stats"))
+    except AnswerError as error:
+        if error.http_status == HTTPStatus.NOT_FOUND:  # deleted since it was listed
+            return None
+        raise
     rates, p99 = stats["rates"], stats["latency_p99_s"]
     return [
         name,
