@@ -184,8 +184,17 @@ def test_retained_messages_are_listed_shown_and_deleted(run: Run, connect: Conne
         "1",
     ]
     assert run("retained", "show", "cli-retained/kept") == "21.5\n"
+    shown = json.loads(run("retained", "show", "cli-retained/kept", "--json"))
+    assert (shown["info"]["topic"], shown["payload"]) == ("cli-retained/kept", "MjEuNQ==")
     assert run("retained", "delete", "cli-retained/kept", "--yes") == "deleted cli-retained/kept\n"
     assert json.loads(run("retained", "list", "--filter", "cli-retained/#", "--json")) == []
+
+
+def test_a_retained_message_is_shown_as_it_is(run: Run, connect: Connect) -> None:
+    client = connect()
+    for payload, shown in ((b"a  b\n\tc", "a  b\n\tc\n"), (b"\x1b[2J", "1b 5b 32 4a\n")):
+        client.wire.publish("cli-exact", payload, qos=1, retain=True)
+        assert run("retained", "show", "cli-exact") == shown
 
 
 def test_a_permission_is_an_exit_code(run: Run) -> None:

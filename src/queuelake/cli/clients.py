@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from queuelake.cli.rest import AsJson, Rest, Yes, confirm, over_rest, path
-from queuelake.cli.showing import moment, payload_text, print_json, print_table
+from queuelake.cli.showing import is_text, moment, print_json, print_table
 
 CLIENTS_EPILOG = """
 Examples:
@@ -161,10 +161,14 @@ def list_retained(
 
 @retained.command("show")
 @over_rest
-def show_retained(rest: Rest, topic: Topic) -> None:
-    """The retained message of a topic."""
+def show_retained(rest: Rest, topic: Topic, as_json: AsJson = False) -> None:
+    """The retained message of a topic: its text as it is, or its bytes in hex."""
     found = rest.get(path("retained", topic))
-    print(payload_text(base64.b64decode(found["payload"]), 100_000))
+    if as_json:
+        print_json(found)
+        return
+    payload = base64.b64decode(found["payload"])
+    print(payload.decode() if is_text(payload) else payload.hex(" "))
 
 
 @retained.command("delete")

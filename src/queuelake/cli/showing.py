@@ -67,13 +67,17 @@ def moment(ms: int | None) -> str:
 
 
 def payload_text(payload: bytes, characters_max: int = 60) -> str:
-    """A payload as one can read it: as text, or its first bytes in hex."""
-    try:
-        text = payload.decode()
-        if all(one.isprintable() or one in "\t\n\r" for one in text):
-            text = " ".join(text.split())
-            return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
-    except UnicodeDecodeError:
-        pass
+    """A payload in one line: as text, or its first bytes in hex."""
+    if is_text(payload):
+        text = " ".join(payload.decode().split())
+        return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
     hexed = payload[: characters_max // 3].hex(" ")
     return hexed + (" …" if len(payload) > characters_max // 3 else "")
+
+
+def is_text(payload: bytes) -> bool:
+    """Whether people can read it, and a terminal shows it without doing anything else."""
+    try:
+        return all(one.isprintable() or one in "\t\n\r" for one in payload.decode())
+    except UnicodeDecodeError:
+        return False
