@@ -72,6 +72,10 @@ def test_queues_are_listed_and_looked_into(run: Run, connect: Connect, name: str
     assert "00 ff" in peeked
     assert "x" * 59 + "…" in peeked
     assert len(json.loads(run("queue", "peek", name, "--limit", "2", "--json"))) == 2
+    there = run("queue", "peek", name, "--from", "3", "--partition", "0", "--json")
+    assert [message["offset"] for message in json.loads(there)] == [3]
+    assert "partition is 1" in run("queue", "peek", name, "--partition", "1", code=1)
+    assert "--from and" in run("queue", "peek", "$q/x", "--from", "3", code=1)
     assert run("queue", "purge", name, "--yes") == "purged 3\n"
     watched = rows(run("queue", "watch", name, "--count", "2", "--interval", "0.1"))
     assert [len(row) for row in watched] == [7, 6, 6]
@@ -107,7 +111,7 @@ def test_a_list_goes_on_after_its_first_page(
     assert [one for one in listed if name in one] == [f"$queue/{one}" for one in made]
 
 
-@pytest.mark.parametrize("bad", ["partitions", "=1", "a=1 a.b=2"])
+@pytest.mark.parametrize("bad", ["partitions", "=1", "a=1 a.b=2", "a.b=2 a=1"])
 def test_settings_which_are_none_are_refused(bad: str) -> None:
     with pytest.raises(RefusedError, match="setting"):
         parse_settings(bad.split())
@@ -126,6 +130,8 @@ def test_names_of_queues_are_completed(
     monkeypatch.setenv("COMP_WORDS", f"queuelake queue show {name[:-2]}")
     monkeypatch.setenv("COMP_CWORD", "3")
     assert run() == f"{name}\n"
+    monkeypatch.setenv("COMP_WORDS", f"queuelake queue show '$queue/{name[:-2]}'")
+    assert run() == f"$queue/{name}\n"
     monkeypatch.setenv("QUEUELAKE_URL", "http://127.0.0.1:1")
     assert run().strip() == ""
 

@@ -22,7 +22,7 @@ Examples:
   queuelake queue create tasks/image partitions=4 retry_policy.max_retries=3
   queuelake queue create orders --type quorum delivery_limit=5
   queuelake queue show tasks/image
-  queuelake queue peek tasks/image --limit 5
+  queuelake queue peek tasks/image --limit 5 --partition 2 --from 17
   queuelake queue peek '$q/alarms/#'
   queuelake queue watch tasks/image
   queuelake queue list --url http://broker:18083 --key "$KEY" --json
@@ -55,6 +55,12 @@ Type = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
+From = Annotated[
+    int, typer.Option("--from", min=0, help="The offset to begin with, of a durable queue.")
+]
+Partition = Annotated[
+    int | None, typer.Option("--partition", min=0, help="Only this one of a durable queue.")
+]
 
 
 @app.command("list")
@@ -145,7 +151,7 @@ def delete(rest: Rest, name: Name, yes: Yes = False) -> None:
 def purge(rest: Rest, name: Name, yes: Yes = False) -> None:
     """Delete every message of a queue which nobody has in hand."""
     depth = _depth(rest, name)
-    confirm(f"Delete {depth} messages of {name}?", yes)
+    confirm(f"Delete {depth} messages of {name}, but for those which consumers hold?", yes)
     with watched("purge", depth, lambda: depth - _depth(rest, name)):
         purged = rest.call("POST", path("queues", name, "purge"))["purged"]
     print(f"purged {purged}")
@@ -153,9 +159,21 @@ def purge(rest: Rest, name: Name, yes: Yes = False) -> None:
 
 @app.command()
 @over_rest
-def peek(rest: Rest, name: Name, limit: Limit = 10, as_json: AsJson = False) -> None:
+def peek(
+    rest: Rest,
+    name: Name,
+    limit: Limit = 10,
+    begin: From = 0,
+    partition: Partition = None,
+    as_json: AsJson = False,
+) -> None:
     """Look at messages, of a message queue ($q/...) too; nothing changes."""
-    messages = list(rest.pages(_messages_path(name), "messages", limit))
+    place = {"from": begin} if begin else {}
+    if partition is not None:
+        place["partition"] = partition
+    if place and name.startswith(MESSAGE_QUEUE):
+        raise RefusedError(f"{name!r}: --from and --partition are for durable queues")
+    messages = list(rest.pages(_messages_path(name), "messages", limit, **place))
     if as_json:
         print_json(messages)
         return
@@ -248,5 +266,7 @@ def parse_settings(assignments: list[str]) -> dict[str, Any]:
             place = place.setdefault(group, {})
             if not isinstance(place, dict):
                 raise RefusedError(f"setting {assignment!r}: {group!r} has a value already")
+        if isinstance(place.get(last), dict):
+            raise RefusedError(f"setting {assignment!r}: {last!r} is a table already")
         place[last] = value
     return tree

@@ -147,10 +147,12 @@ def queue_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """For the completion of a shell: the queues there are, if the broker can be asked."""
     where = {name: ctx.params.get(name) for name in WHERE}
     try:
-        found = Rest(**where).get(path("queues"), limit=PAGE)["queues"]
-    except (QueuelakeError, OSError):
+        found = Rest(**where).get(path("queues"), limit=PAGE, prefix=incomplete)["queues"]
+    except (QueuelakeError, OSError, UnicodeError):
         return []
-    names = [one["name"].removeprefix("$queue/") for one in found]
+    names = [one["name"] for one in found]
+    if not incomplete.startswith("$"):
+        names = [name.removeprefix("$queue/") for name in names]
     return [name for name in names if name.startswith(incomplete)]
 
 
