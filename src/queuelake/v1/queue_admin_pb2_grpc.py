@@ -178,7 +178,7 @@ class QueueAdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PurgeQueue(self, request, context):
-        """Delete every message of a queue, for all groups.
+        """Delete every message of a queue which no consumer has in hand, for all groups.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -84,7 +84,10 @@ def _actions(visit: Visit, name: str, info: QueueInfo) -> None:
 
     async def purge() -> None:
         stats = await visit.do(Services.queue_stats, name)
-        text = f"This deletes all {stats.depth:,} messages of {info.name}. It cannot be undone."
+        text = (
+            f"This deletes the {stats.depth:,} messages of {info.name}, but for those which "
+            "consumers have in hand. It cannot be undone."
+        )
         asked = widgets.confirm("Purge this queue?", text, action="Purge", type_first=name)
         if await asked:
             purged = await visit.do(Services.purge_queue, name)
