@@ -158,3 +158,35 @@ def test_prometheus_itself_takes_the_rules() -> None:
     if promtool is None:
         pytest.skip("promtool is not installed (Debian: prometheus)")
     subprocess.run([promtool, "check", "rules", str(ALERTS_PATH)], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("samples", "fires"),
+    [
+        ("_x20 25x20", True),  # the first ones: there was no series before
+        ("0x20 1x20", True),
+        ("25x60", False),  # long ago
+        ("0x60", False),
+    ],
+)
+def test_the_first_dead_letters_are_an_alert_too(tmp_path: Path, samples: str, fires: bool) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    labels = {"instance": "broker", "queue": "$queue/tasks", "reason": "rejected"}
+    series = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    (rule,) = (rule for rule in ALERTS if rule["alert"] == "QueuelakeDeadLetters")
+    expression = {
+        "expr": f'count(ALERTS{{alertname="{rule["alert"]}", alertstate="firing"}}) or vector(0)',
+        "eval_time": "30m",
+        "exp_samples": [{"labels": "{}", "value": int(fires)}],
+    }
+    asked = {
+        "interval": "1m",
+        "input_series": [{"series": f"mqtt_queue_dlq_total{{{series}}}", "values": samples}],
+        "promql_expr_test": [expression],
+    }
+    file = tmp_path / "test.yml"
+    document = {"rule_files": [str(ALERTS_PATH)], "evaluation_interval": "1m", "tests": [asked]}
+    file.write_text(yaml.safe_dump(document))
+    subprocess.run([promtool, "test", "rules", str(file)], check=True, timeout=60)
