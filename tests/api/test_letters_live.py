@@ -76,6 +76,27 @@ def test_a_wrong_choice_touches_nothing(rest: Rest, letters: str, body: dict[str
     assert len(keys(rest, letters)) == 6
 
 
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"payload": "a", "payload_base64": "YQ=="}, "payload and payload_base64"),
+        ({"key": "k" * 65536}, "key has 65536 bytes, the limit is 65535"),
+        ({"content_type": "a\0b"}, "content_type holds a null character"),
+        ({"properties": {"colour": "r\0d"}}, "properties.colour holds a null character"),
+        ({"properties": {"c" * 65536: ""}}, "the name of a property has 65536 bytes"),
+    ],
+    ids=["payloads", "key", "content_type", "value", "name"],
+)
+def test_a_message_no_client_could_get_is_refused(
+    rest: Rest, name: str, message: dict[str, object], said: str
+) -> None:
+    rest.put(name, partitions=1)
+    refused = post(rest, name, "/messages", message)
+    assert refused.status == 400
+    assert said in refused.json["message"]
+    assert rest.queue(name, "/messages").json["messages"] == []
+
+
 def test_a_message_is_published_by_hand(rest: Rest, connect: Connect, name: str) -> None:
     rest.put(name, partitions=1, limits={"max_message_size": 10})
     message = {

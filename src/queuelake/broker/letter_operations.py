@@ -31,6 +31,7 @@ from queuelake.storage.chunk import Record
 
 LETTERS_PER_SLICE: Final = 200
 PUBLISHER: Final = b"admin"
+TEXT_BYTES_MAX: Final = 65535
 
 T = TypeVar("T")
 Origin = DurableHost | QuorumHost  # where dead letters come from
@@ -123,12 +124,18 @@ class LetterOperations:
     async def publish(self, args: dict[str, object]) -> None:
         """As a client would, with all limits."""
         host, message = self._queue(args), _decode(args.get("message"), NewMessage)
-        pairs = [(key.encode(), value.encode()) for key, value in message.properties.items()]
+        if message.payload and message.payload_base64 is not None:
+            raise RefusedError("the body has payload and payload_base64; allowed: one of them")
+        pairs = [
+            (_text("the name of a property", key), _text(f"properties.{key}", value))
+            for key, value in message.properties.items()
+        ]
         if message.key:
-            pairs.append((PARTITION_KEY, message.key.encode()))
+            pairs.append((PARTITION_KEY, _text("key", message.key)))
         properties = p.write_user(pairs)
         if message.content_type:
-            properties += p.write_value(p.CONTENT_TYPE, message.content_type.encode())
+            content_type = _text("content_type", message.content_type)
+            properties += p.write_value(p.CONTENT_TYPE, content_type)
         payload = message.payload_base64
         body = varint(len(properties)) + properties
         reason = publishing.publish(
@@ -159,6 +166,16 @@ def _decode(body: object, kind: type[T]) -> T:
         return msgspec.json.decode(body if isinstance(body, bytes) and body else b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError(f"the body is not as it should be: {error}") from error
+
+
+def _text(name: str, value: str) -> bytes:
+    """As a packet can hold it."""
+    text = value.encode()
+    if len(text) > TEXT_BYTES_MAX:
+        raise RefusedError(f"{name} has {len(text)} bytes, the limit is {TEXT_BYTES_MAX}")
+    if b"\0" in text:
+        raise RefusedError(f"{name} holds a null character")
+    return text
 
 
 def _chooser(choice: LetterChoice) -> Callable[[DeadLetter], bool]:
