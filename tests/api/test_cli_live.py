@@ -77,6 +77,7 @@ def test_queues_are_listed_and_looked_into(run: Run, connect: Connect, name: str
     assert "partition is 1" in run("queue", "peek", name, "--partition", "1", code=1)
     assert "--from and" in run("queue", "peek", "$q/x", "--from", "3", code=1)
     assert run("queue", "purge", name, "--yes") == "purged 3\n"
+    assert json.loads(run("queue", "purge", name, "--yes", "--json")) == {"purged": 0}
     watched = rows(run("queue", "watch", name, "--count", "2", "--interval", "0.1"))
     assert [len(row) for row in watched] == [7, 6, 6]
 
@@ -149,7 +150,10 @@ def test_dead_letters_are_listed_retried_and_discarded(
     assert [letter["dlq-reason"] for letter in listed] == ["rejected"] * 3
     first = listed[0]["id"]
     assert first in run("dlq", "list", name)
-    assert json.loads(run("dlq", "show", name, first))["dlq-reason-text"] == "no good"
+    shown = json.loads(run("dlq", "show", name, first, "--json"))
+    assert shown["dlq-reason-text"] == "no good"
+    told = {row[0]: row[1:] for row in rows(run("dlq", "show", name, first))}
+    assert (told["dlq-reason"], told["payload"]) == (["rejected"], ["one"])
     assert "is $queue/" in run("dlq", "retry", name, first)
     assert "has no dead letter" in run("dlq", "retry", name, first, code=1)
     assert "has no dead letter" in run("dlq", "show", name, first, code=1)
@@ -159,6 +163,10 @@ def test_dead_letters_are_listed_retried_and_discarded(
     assert run("dlq", "retry", name, "--reason", "timeout") == "put back 0\n"
     assert run("dlq", "retry", name, "--reason", "rejected") == "put back 1\n"
     assert run("dlq", "discard", name, "--all", "--yes") == "discarded 0\n"
+    for what in ("retry", "discard"):
+        sure = ["--yes"] if what == "discard" else []
+        done = json.loads(run("dlq", what, name, "--all", "--json", *sure))
+        assert done == {"done": 0, "more": False}
     assert consume(connect, name).receive().payload == "one"
 
 
@@ -169,7 +177,10 @@ def test_clients_are_listed_shown_disconnected_and_banned(run: Run, connect: Con
     client = connect("cli-client")
     client.wire.subscribe("some/+")
     assert ["cli-client", "yes"] in [row[:2] for row in rows(run("clients", "list"))]
-    shown = json.loads(run("clients", "show", "cli-client"))
+    told = rows(run("clients", "show", "cli-client"))
+    assert ["connected", "yes"] in told
+    assert told[-1] == ["some/+", "0"]
+    shown = json.loads(run("clients", "show", "cli-client", "--json"))
     assert [one["topic_filter"] for one in shown["topic_filters"]] == ["some/+"]
     assert run("clients", "disconnect", "cli-client", "--yes") == "disconnected cli-client\n"
     client.wire.expect_disconnect(0x98)
@@ -206,6 +217,7 @@ def test_a_retained_message_is_shown_as_it_is(run: Run, connect: Connect) -> Non
 def test_a_permission_is_an_exit_code(run: Run) -> None:
     assert run("acl", "test", "publish", "a/b", "--client", "me") == "allowed\n"
     assert "denied" in run("acl", "test", "publish", "$SYS/x", code=1)
+    assert json.loads(run("acl", "test", "publish", "a/b", "--json"))["allowed"] is True
 
 
 def test_top_shows_the_queues_which_are_used(run: Run, connect: Connect, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from queuelake.cli.rest import AsJson, Rest, Yes, confirm, over_rest, path
-from queuelake.cli.showing import is_text, moment, print_json, print_table
+from queuelake.cli.showing import is_text, moment, print_fields, print_json, print_table
 
 CLIENTS_EPILOG = """
 Examples:
@@ -85,11 +85,16 @@ def list_clients(rest: Rest, limit: Limit = 0, as_json: AsJson = False) -> None:
 
 @clients.command()
 @over_rest
-def show(rest: Rest, client_id: ClientId) -> None:
-    """One client and its subscriptions, as JSON."""
+def show(rest: Rest, client_id: ClientId, as_json: AsJson = False) -> None:
+    """One client and its subscriptions."""
     client = rest.get(path("clients", client_id))
-    subscriptions = rest.pages(path("subscriptions"), "subscriptions", client_id=client_id)
-    print_json(client | {"topic_filters": list(subscriptions)})
+    found = list(rest.pages(path("subscriptions"), "subscriptions", client_id=client_id))
+    if as_json:
+        print_json(client | {"topic_filters": found})
+        return
+    print_fields(client)
+    print()
+    print_table(["topic filter", "qos"], ([one["topic_filter"], one["qos"]] for one in found))
 
 
 @clients.command()
@@ -189,6 +194,7 @@ def try_acl(
     client: Annotated[str, typer.Option("--client", help="Its client id.")] = "",
     user: Annotated[str, typer.Option("--user", help="Its user name; none: anonymous.")] = "",
     ip: Annotated[str, typer.Option("--ip", help="Where it comes from.")] = "127.0.0.1",
+    as_json: AsJson = False,
 ) -> None:
     """Whether a client may publish or subscribe there: exit code 0 for yes, 1 for no."""
     asked = {
@@ -198,6 +204,7 @@ def try_acl(
         "username": user,
         "ip": ip,
     }
-    allowed = rest.get(path("acl", "test"), **asked)["allowed"]
-    print("allowed" if allowed else "denied")
+    answer = rest.get(path("acl", "test"), **asked)
+    allowed = answer["allowed"]
+    print_json(answer) if as_json else print("allowed" if allowed else "denied")
     raise typer.Exit(0 if allowed else 1)

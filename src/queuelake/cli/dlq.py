@@ -9,7 +9,7 @@ import typer
 
 from queuelake.cli.progress import watched
 from queuelake.cli.rest import AsJson, Rest, Yes, confirm, over_rest, path, queue_names
-from queuelake.cli.showing import payload_text, print_json, print_table
+from queuelake.cli.showing import payload_text, print_fields, print_json, print_table
 from queuelake.errors import NotFoundError, RefusedError
 
 EPILOG = """
@@ -21,6 +21,8 @@ Examples:
   queuelake dlq retry tasks/image --reason timeout --since 2026-01-31
   queuelake dlq discard tasks/image --all --yes
 """
+
+PAYLOAD_MAX = 1000  # characters of one letter which is shown
 
 app = typer.Typer(
     help="Dead letters: list, show, retry, discard.",
@@ -70,11 +72,16 @@ def list_letters(rest: Rest, name: Name, limit: Limit = 100, as_json: AsJson = F
 
 @app.command()
 @over_rest
-def show(rest: Rest, name: Name, message_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
-    """One dead letter with its story, as JSON."""
+def show(
+    rest: Rest,
+    name: Name,
+    message_id: Annotated[str, typer.Argument(metavar="ID")],
+    as_json: AsJson = False,
+) -> None:
+    """One dead letter with its story."""
     for letter in rest.pages(path("queues", name, "dlq"), "messages"):
         if letter["id"] == message_id:
-            print_json(letter)
+            print_json(letter) if as_json else _show(letter)
             return
     raise NotFoundError(f"queue {name!r} has no dead letter {message_id!r}")
 
@@ -91,14 +98,15 @@ def retry(
     until: Until = None,
     everything: Everything = False,
     limit: Limit = 10_000,
+    as_json: AsJson = False,
 ) -> None:
     """Put dead letters back into their queue, as new messages: one, or all which fit."""
     if message_id is not None:
         done = rest.call("POST", path("queues", name, "dlq", message_id, "retry"))
-        print(f"{message_id} is {done['id']} now")
+        print_json(done) if as_json else print(f"{message_id} is {done['id']} now")
         return
     choice = _choice(reason, message_key, since, until, everything) | {"limit": limit}
-    _tell("put back", _many(rest, name, "retry", choice))
+    _tell("put back", _many(rest, name, "retry", choice), as_json)
 
 
 @app.command()
@@ -114,15 +122,16 @@ def discard(
     everything: Everything = False,
     limit: Limit = 10_000,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete dead letters: one, or all which fit."""
     if message_id is not None:
         rest.call("DELETE", path("queues", name, "dlq", message_id))
-        print(f"discarded {message_id}")
+        print_json({"done": 1, "more": False}) if as_json else print(f"discarded {message_id}")
         return
     choice = _choice(reason, message_key, since, until, everything) | {"limit": limit}
     confirm(f"Delete up to {limit} dead letters of {name}?", yes)
-    _tell("discarded", _many(rest, name, "discard", choice))
+    _tell("discarded", _many(rest, name, "discard", choice), as_json)
 
 
 def _many(rest: Rest, name: str, what: str, choice: dict[str, Any]) -> dict[str, Any]:
@@ -145,5 +154,14 @@ def _choice(
     return choice
 
 
-def _tell(what: str, answer: dict[str, Any]) -> None:
+def _show(letter: dict[str, Any]) -> None:
+    payload = payload_text(base64.b64decode(letter["payload"]), PAYLOAD_MAX)
+    properties = ", ".join(f"{key}={value}" for key, value in letter["properties"])
+    print_fields(letter | {"properties": properties, "payload": payload})
+
+
+def _tell(what: str, answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
     print(f"{what} {answer['done']}" + (", there are more: --limit" if answer["more"] else ""))

@@ -148,13 +148,13 @@ def delete(rest: Rest, name: Name, yes: Yes = False) -> None:
 
 @app.command()
 @over_rest
-def purge(rest: Rest, name: Name, yes: Yes = False) -> None:
+def purge(rest: Rest, name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
     """Delete every message of a queue which nobody has in hand."""
     depth = _depth(rest, name)
     confirm(f"Delete {depth} messages of {name}, but for those which consumers hold?", yes)
     with watched("purge", depth, lambda: depth - _depth(rest, name)):
-        purged = rest.call("POST", path("queues", name, "purge"))["purged"]
-    print(f"purged {purged}")
+        done = rest.call("POST", path("queues", name, "purge"))
+    print_json(done) if as_json else print(f"purged {done['purged']}")
 
 
 @app.command()

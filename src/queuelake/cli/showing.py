@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,6 +37,23 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     plain_console().print(table(headings, rows))
+
+
+def print_fields(fields: Mapping[str, object]) -> None:
+    """One thing: a line for each of its fields which says something."""
+    told = dict(map(_field, fields.items()))
+    width = max(map(len, told), default=0)
+    for name, text in told.items():
+        if text:
+            print(f"{name:<{width}}  {text}")
+
+
+def _field(field: tuple[str, object]) -> tuple[str, str]:
+    name, value = field
+    bare = name.removesuffix("_at_ms")
+    if bare != name and isinstance(value, int | None):
+        return f"{bare} (UTC)", moment(value)
+    return name, shown(value)
 
 
 def plain_console() -> Console:
