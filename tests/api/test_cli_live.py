@@ -267,6 +267,20 @@ def test_what_is_no_text_is_refused_by_its_name(capsys: pytest.CaptureFixture[st
         assert "is not UTF-8" in capsys.readouterr().err
 
 
+def test_a_broker_is_named_by_its_configuration(
+    run: Run, rest: Rest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "queuelake.toml"
+    file.write_text(f"data_dir = {str(rest.broker.data_dir)!r}\n")
+    monkeypatch.delenv("QUEUELAKE__DATA_DIR")
+    monkeypatch.setenv("QUEUELAKE_CONFIG", str(file))
+    run("queue", "list")
+    file.write_text("nonsense = 1\n")
+    assert "nonsense" in run("queue", "list", code=2)
+    where = ["--url", f"http://127.0.0.1:{rest.broker.http_port}"]
+    run("queue", "list", *where, "--key", read_api_key(rest.broker.data_dir))
+
+
 def test_a_broker_is_named_by_url_and_key(
     fresh_broker: BrokerFactory, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -1,13 +1,15 @@
 """How operators' commands reach a broker: its REST API, on this machine or another.
 
 `--url` and `--key` (or QUEUELAKE_URL, QUEUELAKE_KEY) name any broker. Without them it is the one of
-the data directory: its key is a file there, and it says itself where it listens.
+the data directory, given here or in the file which QUEUELAKE_CONFIG names: its key is a file there,
+and it says itself where it listens.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import typer
 
 from queuelake.cli.options import Values, shared, with_options
-from queuelake.cli.reading import read_settings
+from queuelake.cli.reading import CONFIG_VARIABLE, read_settings
 from queuelake.errors import AnswerError, BrokerDownError, QueuelakeError, RefusedError
 
 TIMEOUT_S = 310.0  # the longest operations are answered within five minutes
@@ -62,10 +64,9 @@ class Rest:
     """The API of one broker. Paths are made with `path("queues", name, "stats")`."""
 
     def __init__(self, url: str | None, key: str | None, data_dir: str | None) -> None:
-        directory = Path(read_settings(None, data_dir, None).data_dir).expanduser()
-        self.url = url or _local_url(directory)
+        self.url = url or _local_url(_directory(data_dir))
         self._scheme, self._host, self._port, self._prefix = _address(self.url)
-        self._authorization = f"Basic {_encoded(key or _local_key(directory))}"
+        self._authorization = f"Basic {_encoded(key or _local_key(_directory(data_dir)))}"
 
     def get(self, path: str, **query: object) -> Any:
         return self.call("GET", path, query=query)
@@ -189,6 +190,11 @@ def _address(url: str) -> tuple[str, str, int | None, str]:
     except ValueError:  # which says less than the line below
         pass
     raise RefusedError(f"--url {url!r}: not http://host:port")
+
+
+def _directory(data_dir: str | None) -> Path:
+    config = os.environ.get(CONFIG_VARIABLE) or None
+    return Path(read_settings(config, data_dir, None).data_dir).expanduser()
 
 
 def _local_url(directory: Path) -> str:
