@@ -12,6 +12,7 @@ from queuelake.errors import StorageError
 from queuelake.settings import AclRule
 from queuelake.storage import api
 from queuelake.storage import ecq_tables as t
+from queuelake.storage.check import problems
 from queuelake.storage.chunk import Record
 from tests.ecq.node import MailboxNode
 from tests.harness import packets as p
@@ -114,3 +115,27 @@ def test_what_was_counted_while_garbage_was_being_deleted_is_counted_again() -> 
     for key in ("c", "d"):
         node.write("o", key, "1")
     assert node.read("o") == ["c=1", "d=1"]
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_write_beside_the_deletion_of_the_last_entry_keeps_its_claim(is_sealed: bool) -> None:
+    """E12: the entry came to lie above the number of its owner, which was asked for too early."""
+    node = MailboxNode(ecq=EcqConfig(data_retention="1h", gc_interval="30d"))
+    node.write("o", "a", "1")
+    for _ in range(2):  # the first run finds nothing
+        node.leap(40 * MINUTE_MS)
+    node.crash()
+    writer = node.producer()
+    node.broker.mailboxes.garbage.collect()
+    node.loop.turn()  # the deletion is not committed
+    if is_sealed:
+        node.loop.run_until_idle()
+        assert node.committer.is_busy()
+        assert node.broker.mailboxes.rewind("o", b'{"to":"first"}') == 0
+        node.work()
+    node.send_write(writer, "o", "b", "2")
+    node.work()
+    assert writer.take().reason_code == 0
+    with node.store.view() as view:
+        assert problems(view, 10_000) == []
+    assert node.read("o") == ["b=2"]

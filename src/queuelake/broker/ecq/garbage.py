@@ -101,15 +101,15 @@ class Garbage:
         if changed:
             mailboxes.counters.expired += ROWS_PER_SLICE - rows
             mailboxes.runner.take_part(mailboxes)
-            # Whoever counts before that still finds in the store what is deleted here.
-            mailboxes.runner.after_durable(lambda: self._forget_sizes(changed))
+            # Whoever asks before that still finds in the store what is deleted here.
+            mailboxes.runner.after_durable(lambda: self._forget(changed))
         if following is not None:
             self._next = following
             self._loop.call_later(PAUSE_S, self._slice)
 
-    def _forget_sizes(self, names: list[bytes]) -> None:
+    def _forget(self, names: list[bytes]) -> None:
         for name in names:
-            self._mailboxes.writes.forget_sizes(name)
+            self._mailboxes.writes.owners.forget(name)
 
     def _collect_from(
         self, view: ReadTransaction, owner: bytes, numbers: bytes, rows_max: int, oldest_ms: int

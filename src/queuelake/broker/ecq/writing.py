@@ -133,8 +133,10 @@ class Writes:
         for prefix, write in latest.items():
             log.add(t.put_entry(batch, prefix, write.record))
         now_ms = pending[-1].record.ts_ms
+        numbers = batch.tables[ECQ_SEQNO]
+        was_emptied = len(numbers) > 0  # some owner, which may have lost its claim so
         for name, owner in owners.items():
-            if owner.next_seq > owner.claimed:
+            if owner.next_seq > owner.claimed or (was_emptied and owner.digest in numbers):
                 owner.claimed = owner.next_seq + CLAIMED_AHEAD
                 t.put_seqno(batch, owner.digest, owner.claimed, now_ms, name)
         self.sealed = list(latest.values())
