@@ -106,3 +106,20 @@ def test_a_prefix_which_was_changed_at_run_time_before_is_not_used() -> None:
     node.crash()
     assert node.fanout.config.topic_prefix == "agent/{VIN}/proxy/request"
     assert node.fanout.config.gc_interval == "2h"
+
+
+def test_a_request_which_is_forgotten_stays_so_when_somebody_asks_for_it() -> None:
+    """The answer came from the store, which had not heard of it, and was remembered."""
+    node = FanoutNode(data_retention="1h", gc_interval="30d")
+    node.leap(HOUR_MS)  # the first run
+    node.trigger([], "task_old_1", "d")
+    node.leap(2 * HOUR_MS)
+    assert node.fanout.collect_garbage()
+    for _ in range(4):
+        node.loop.advance(150)
+    assert node.committer.is_busy()
+    for _ in range(2):
+        with pytest.raises(NotFoundError):
+            node.fanout.request("task_old_1")
+        node.work()
+    assert not node.store.tables[api.SDV_REQUESTS]

@@ -237,6 +237,8 @@ class Register:
     def progress(self, request: bytes) -> t.Progress | None:
         known = self._progress.get(request)
         if known is None:
+            if request in self._progress_dirty or request in self._sealed_progress:
+                return None  # it is forgotten, which the store does not know yet
             with self._store.view() as view:
                 value = view.get(api.SDV_REQUESTS, request)
             if value is None:
