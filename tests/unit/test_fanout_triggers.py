@@ -44,6 +44,8 @@ WRONG = [
     b'{"ids":["\\ud800"],"request_id":"r","data_id":"d"}',
     b'{"ids":["\xff"],"request_id":"r","data_id":"d"}',
     b"[" * 5000,
+    b'{"ids":[' + b" " * 5000 + b',"v"],"request_id":"r","data_id":"d"}',
+    b'{"ids":["v"' + b" " * 5000 + b',],"request_id":"r","data_id":"d"}',
 ]
 
 

@@ -58,6 +58,7 @@ class Trigger:
             return []
         cut = self._next_cut()
         part = b"[" + self._ids[self._at : cut] + b"]"
+        is_all = self._at == 1 and cut == len(self._ids) - 1
         self._at = cut + 1
         try:
             vins = _VINS.decode(part)
@@ -65,6 +66,8 @@ class Trigger:
             raise TriggerError(f"trigger: ids: {error}") from error
         if vins:
             _check_vins(vins)
+        elif not is_all:
+            raise TriggerError("trigger: ids: JSON is malformed: a comma with no name beside it")
         return vins
 
     def _next_cut(self) -> int:
