@@ -214,3 +214,17 @@ def test_vehicles_which_have_no_others_are_remembered_up_to_a_limit(
         for peer in peers:
             assert node.drain(peer) == [(request, b"1")]
         assert 0 < len(node.fanout.register._bare) <= 2
+
+
+def test_recent_rows_are_collected_however_short_their_time_is() -> None:
+    """T9: a run which found them young said that there were none."""
+    node = FanoutNode(data_retention="1s", gc_interval="30d")
+    node.client("V")
+    node.trigger(["V"], "task_a_1", "d")
+    for waited_ms in (500, 600):
+        node.pass_time(waited_ms)
+        assert len(node.recent_rows()) == 1
+        assert node.fanout.collect_garbage()
+        node.pass_time(10)
+    assert node.fanout.status().remaining_messages == 0
+    node.check()

@@ -74,10 +74,12 @@ class Garbage:
     def _rows(self, too_old_ms: int, nobodys: set[int]) -> Iterator[None]:
         register = self._fanout.register
         started_ms = self._fanout.clock.now_ms()
-        oldest_ms = started_ms
-        for row in self._fanout.register.recent.all_rows():  # they are few
+        oldest_ms = min([started_ms, *(register.hidden - nobodys)])
+        for row in register.recent.all_rows():  # they are few
             if row.ts_ms <= too_old_ms:
                 self._fanout.dispatcher.expire(row, started_ms)
+            else:
+                oldest_ms = min(oldest_ms, row.ts_ms)
         for rows in self._slices(api.SDV_IDS):
             now_ms = self._fanout.clock.now_ms()
             for key, value in rows:
