@@ -10,8 +10,9 @@ from queuelake.broker.fanout.service import CONFIG_KEY
 from queuelake.errors import NotFoundError
 from queuelake.sdv_settings import BadSdvSettingsError, read_config
 from queuelake.storage import api
+from tests.harness.packets import Will
 from tests.simulation.node import RETRY_MS
-from tests.unit.fanout_node import HOUR_MS, FanoutNode
+from tests.unit.fanout_node import HOUR_MS, FanoutNode, trigger_json
 
 
 def test_requests_are_forgotten_while_a_commit_with_many_counts_is_under_way() -> None:
@@ -123,3 +124,25 @@ def test_a_request_which_is_forgotten_stays_so_when_somebody_asks_for_it() -> No
             node.fanout.request("task_old_1")
         node.work()
     assert not node.store.tables[api.SDV_REQUESTS]
+
+
+@pytest.mark.parametrize("slices", [0, 1, 2])
+def test_a_will_which_asks_for_something_gets_it_when_the_store_works_again(slices: int) -> None:
+    """Nobody would send it again."""
+    node = FanoutNode()
+    node.fanout.storing.rows_per_slice = 1
+    topics = [("data/d", b"1"), ("trigger", trigger_json(["V", "W", "X"], "task_a_1", "d"))]
+    for topic, body in topics:
+        will = Will(f"$SDV-FANOUT/{topic}", body, 1)
+        node.client("platform", clean=True, will=will).transport.hang_up()
+        node.loop.run_until_idle()
+        while topic == "trigger" and node.rows() < slices:
+            node.committer.commit()
+            node.loop.run_until_idle()
+        assert node.committer.is_busy()
+        node.fail_commit()
+        node.pass_time(RETRY_MS)
+        node.leap(1)
+    assert node.drain(node.vehicle("V")) == [("task_a_1", b"1")]
+    assert node.pending("W") == node.pending("X") == ["task_a_1"]
+    node.check()

@@ -206,13 +206,17 @@ class Fanout(TopicService, Participant):
         try:
             if message.topic == TRIGGER:
                 trigger = read_trigger(message.payload())
-                self.storing.add(trigger, message.ts_ms, connection)
+                job = self.storing.add(trigger, message.ts_ms, connection)
+                if session is None:  # a will: nobody would send it again
+                    job.answer = lambda done: None if done else self._publish_again(message)
                 return LATER
             if message.topic.startswith(DATA):
                 data_id = message.topic[len(DATA) :].decode()
                 self.store_data(data_id, message.payload(), message.ts_ms)
                 if connection is not None:
                     self._publishers.append(connection)
+                elif session is None:
+                    self.runner.if_failed(lambda: self._publish_again(message))
                 self.durable = True
                 return 0
             problem = "allowed are $SDV-FANOUT/data/{data_id} and $SDV-FANOUT/trigger"
@@ -222,6 +226,9 @@ class Fanout(TopicService, Participant):
             self.metrics.trigger_invalid += 1 if message.topic == TRIGGER else 0
             self.closes = self._closes(session)
             return error.reason_code
+
+    def _publish_again(self, message: Message) -> None:
+        self.publish(message, None)
 
     def _closes(self, session: Session | None) -> bool:
         """Whether who publishes what is wrong is disconnected; 3.1.1 cannot be told why."""

@@ -99,9 +99,9 @@ class Job:
         self.request: bytes = t.digest(request_id)
         self.ts_ms: int = ts_ms
         self.connection: Connection | None = connection
-        # In bulk: called with the number of rows when the last slice is put, and told the end.
+        # In bulk: called with the number of rows when the last slice is put.
         self.record: Callable[[int], None] | None = None
-        self.answer: Callable[[bool], None] | None = None
+        self.answer: Callable[[bool], None] | None = None  # told the end, where nobody published
         self.at: int = 0  # how many parts, or buckets, are done with in this stage
         self.group: int = 0  # the commit which has a slice of it now; 0: none
         self.slices: int = 0  # which are durable
@@ -168,9 +168,11 @@ class Storing:
         self.same_request: int = APPEND
         self.pending_max: int = 0
 
-    def add(self, trigger: Trigger, now_ms: int, connection: Connection | None) -> None:
+    def add(self, trigger: Trigger, now_ms: int, connection: Connection | None) -> Job:
         vehicles = TriggerVehicles(trigger, self._by_client)
-        self._add(Job(vehicles, trigger.request_id, trigger.data_id, now_ms, connection))
+        job = Job(vehicles, trigger.request_id, trigger.data_id, now_ms, connection)
+        self._add(job)
+        return job
 
     def add_in_bulk(
         self,
