@@ -139,3 +139,15 @@ def test_a_write_beside_the_deletion_of_the_last_entry_keeps_its_claim(is_sealed
     with node.store.view() as view:
         assert problems(view, 10_000) == []
     assert node.read("o") == ["b=2"]
+
+
+def test_a_refused_entry_which_expired_meanwhile_does_not_come_again() -> None:
+    """E33, E34."""
+    node = MailboxNode(ecq=EcqConfig(reject_policy="retry"))
+    owner = node.listener("o")
+    node.write("o", "a", "1", message_expiry_interval=2)
+    node.write("o", "b", "2")
+    [refused] = owner.take_all()
+    owner.transport.send(p.acknowledge(p.PUBACK, refused.packet_id, 0x80))
+    node.pass_time(5_300)
+    assert [f"{one.key}={one.payload}" for one in node.drain(owner)] == ["b=2"]

@@ -130,9 +130,13 @@ class Reader(Consumer):
         self.forget_tail(last)
         return m.Read(found, 0)
 
-    def read_again(self, view: ReadTransaction, seq: int) -> Record | None:
-        """An entry of the batch as the store has it; None: it was replaced, or collected."""
+    def read_again(
+        self, view: ReadTransaction, seq: int, oldest_ms: int, now_ms: int
+    ) -> Record | None:
+        """An entry of the batch as the store has it; None: it was replaced, or is over."""
         former = self.entries[seq]
+        if _is_over(former, oldest_ms, now_ms):
+            return None
         row = t.IndexRow(seq, former.ts_ms, former.expires_ms, 0, former.key)
         return t.read_entry(view, self.digest, row)
 

@@ -282,7 +282,7 @@ class Mailboxes(Participant):
         record = reader.entries[effect.seq]
         if effect.again:
             with self.store.view() as view:
-                stored = reader.read_again(view, effect.seq)
+                stored = reader.read_again(view, effect.seq, self.oldest_ms(now_ms), now_ms)
             if stored is None:
                 self._apply(reader, m.Settle(effect.tag, m.DONE), now_ms)
                 return
