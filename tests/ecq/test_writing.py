@@ -161,6 +161,7 @@ def test_the_original_answer_can_be_had(
     broker = fresh_broker(BARE | {"ecq.puback_no_match": True})
     producer = connect(of=broker)
     assert producer.write(owner, "k", "1", qos=1) == NO_MATCH
+    assert producer.write(owner, "k", "1", qos=1, retain=True) == NO_MATCH
     assert producer.write(owner, "k", "2", qos=2) == NO_MATCH
     assert producer.publish(f"$ECQ/{owner}/k", "x") == NOT_AUTHORIZED
     assert pairs(listener(connect, owner, of=broker).drain()) == ["k=2"]

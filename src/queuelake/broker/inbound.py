@@ -150,6 +150,7 @@ def _publish_to_service(
         if service.durable:
             connection.throttle.unconfirmed(len(packet.body))
         if packet.qos:
+            packet.retain = False  # means nothing to a service
             count = 0 if reason == reasons.NO_MATCHING_SUBSCRIBERS else 1
             _confirm(connection, packet, session, count, service.durable)
 
