@@ -10,8 +10,9 @@ from queuelake.broker.fanout.service import CONFIG_KEY
 from queuelake.errors import NotFoundError
 from queuelake.sdv_settings import BadSdvSettingsError, read_config
 from queuelake.storage import api
-from tests.harness.packets import Will
-from tests.simulation.node import RETRY_MS
+from tests.harness import packets as p
+from tests.harness.packets import Packet, Will
+from tests.simulation.node import RETRY_MS, Peer
 from tests.unit.fanout_node import HOUR_MS, FanoutNode, trigger_json
 
 
@@ -133,7 +134,7 @@ def test_a_will_which_asks_for_something_gets_it_when_the_store_works_again(slic
     node.fanout.storing.rows_per_slice = 1
     topics = [("data/d", b"1"), ("trigger", trigger_json(["V", "W", "X"], "task_a_1", "d"))]
     for topic, body in topics:
-        will = Will(f"$SDV-FANOUT/{topic}", body, 1)
+        will = Will(f"$SDV-FANOUT/{topic}", body, 2)
         node.client("platform", clean=True, will=will).transport.hang_up()
         node.loop.run_until_idle()
         while topic == "trigger" and node.rows() < slices:
@@ -145,4 +146,57 @@ def test_a_will_which_asks_for_something_gets_it_when_the_store_works_again(slic
         node.leap(1)
     assert node.drain(node.vehicle("V")) == [("task_a_1", b"1")]
     assert node.pending("W") == node.pending("X") == ["task_a_1"]
+    node.check()
+
+
+def trigger_again(node: FanoutNode, is_under_way: bool, body: bytes) -> Packet:
+    """A trigger of QoS 2 whose connection is lost, and how it is answered when it comes again."""
+    node.fanout.storing.rows_per_slice = 1
+    former = node.client("platform")
+    former.publish("$SDV-FANOUT/trigger", body, 2, 5)
+    node.loop.turn()
+    former.transport.hang_up()
+    if not is_under_way:
+        node.work()
+    platform = Peer(node, "platform", 5)
+    platform.connect()
+    platform.transport.send(p.publish("$SDV-FANOUT/trigger", body, qos=2, packet_id=5, dup=True))
+    node.work()
+    connack, answer = platform.take_all()
+    assert (connack.session_present, answer.type, answer.packet_id) == (True, p.PUBREC, 5)
+    return answer
+
+
+@pytest.mark.parametrize("is_under_way", [True, False])
+def test_a_trigger_of_qos_2_which_comes_again_counts_once(is_under_way: bool) -> None:
+    """Its packet id was forgotten with its connection."""
+    node = FanoutNode()
+    body = trigger_json(["V", "W", "X"], "task_a_1", "d")
+    assert trigger_again(node, is_under_way, body).reason_code == 0
+    assert node.fanout.request("task_a_1").pending == 3
+    node.crash()
+    assert node.session("platform").inbound == {5}
+    node.check()
+
+
+@pytest.mark.parametrize("is_under_way", [True, False])
+def test_a_wrong_trigger_of_qos_2_is_refused_when_it_comes_again(is_under_way: bool) -> None:
+    node = FanoutNode()
+    vins = [f"V{number}" for number in range(5_000)] + ["a/b"]
+    answer = trigger_again(node, is_under_way, trigger_json(vins, "task_a_1", "d"))
+    assert (answer.reason_code, node.rows()) == (0x99, 0)
+
+
+def test_a_trigger_of_qos_2_which_could_not_be_stored_is_stored_when_it_comes_again() -> None:
+    node = FanoutNode()
+    for _ in range(2):
+        platform = node.client("platform")
+        node.store.fail_commits = 0 if platform.session_present else 1
+        body = trigger_json(["V"], "task_a_1", "d")
+        platform.publish("$SDV-FANOUT/trigger", body, 2, 5)
+        node.work()
+        node.pass_time(RETRY_MS)
+    [answer] = platform.take_all()
+    assert (answer.type, answer.reason_code) == (p.PUBREC, 0)
+    assert node.pending("V") == ["task_a_1"]
     node.check()

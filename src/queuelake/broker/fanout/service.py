@@ -25,6 +25,7 @@ from queuelake.broker.fanout.garbage import Garbage
 from queuelake.broker.fanout.heartbeat import Heartbeat
 from queuelake.broker.fanout.metrics import FanoutMetrics
 from queuelake.broker.fanout.payloads import Payloads
+from queuelake.broker.fanout.receiving import Receiving
 from queuelake.broker.fanout.register import Register
 from queuelake.broker.fanout.storing import APPEND, IGNORE, REPLACE, Storing
 from queuelake.broker.fanout.trigger import data_id_problem, read_trigger
@@ -80,6 +81,7 @@ class Fanout(TopicService, Participant):
         "_file_config",
         "_heartbeats",
         "_publishers",
+        "_receiving",
         "_sealed_publishers",
         "_wanted",
         "cleaning",
@@ -94,6 +96,7 @@ class Fanout(TopicService, Participant):
         "log",
         "loop",
         "metrics",
+        "packet_id",
         "payloads",
         "problem",
         "register",
@@ -113,11 +116,9 @@ class Fanout(TopicService, Participant):
         timers: TimerWheel,
         config: SdvConfig,
     ) -> None:
-        self.waiting = False
-        self.group = 0
-        self.durable = False
+        self.waiting = self.durable = self.closes = False
+        self.group = self.packet_id = 0
         self.problem = ""
-        self.closes = False
         self.delivery: Delivery = delivery
         self.runner: Runner = delivery.runner
         self.store: Store = store
@@ -151,6 +152,7 @@ class Fanout(TopicService, Participant):
             self.want,
             self._refuse,
         )
+        self._receiving: Receiving = Receiving(self.runner)
         self.garbage: Garbage = Garbage(self)
         self.cleaning: LogCleaning = LogCleaning(
             self.log, self, self.runner, loop, self.clock, timers
@@ -205,11 +207,7 @@ class Fanout(TopicService, Participant):
         connection = session.connection if session is not None else None
         try:
             if message.topic == TRIGGER:
-                trigger = read_trigger(message.payload())
-                job = self.storing.add(trigger, message.ts_ms, connection)
-                if session is None:  # a will: nobody would send it again
-                    job.answer = lambda done: None if done else self._publish_again(message)
-                return LATER
+                return self._publish_trigger(message, session, connection)
             if message.topic.startswith(DATA):
                 data_id = message.topic[len(DATA) :].decode()
                 self.store_data(data_id, message.payload(), message.ts_ms)
@@ -227,6 +225,20 @@ class Fanout(TopicService, Participant):
             self.closes = self._closes(session)
             return error.reason_code
 
+    def _publish_trigger(
+        self, message: Message, session: Session | None, connection: Connection | None
+    ) -> int:
+        receiving, number = self._receiving, self.packet_id if message.qos == 2 else 0
+        if session is not None and connection is not None and number:
+            if receiving.is_under_way(session, number, connection):
+                return LATER
+        job = self.storing.add(read_trigger(message.payload()), message.ts_ms, connection)
+        if session is None:  # a will: nobody would send it again
+            job.answer = lambda done: None if done else self._publish_again(message)
+        elif connection is not None and number:
+            job.answer = receiving.begin(job, session, number, connection)
+        return LATER
+
     def _publish_again(self, message: Message) -> None:
         self.publish(message, None)
 
@@ -239,6 +251,7 @@ class Fanout(TopicService, Participant):
         """A trigger turned out to be wrong while it was read."""
         self.metrics.trigger_invalid += 1
         if connection is not None:
+            self._receiving.refused(connection)
             closes = self._closes(connection.session)
             refuse_deferred(connection, error.reason_code, str(error), closes)
 

@@ -345,10 +345,10 @@ class Storing:
         job.stage = CALLING
         connection = job.connection
         job.connection = None
-        if connection is not None:
-            complete(connection)
         if job.answer is not None:
             job.answer(True)
+        if connection is not None:
+            complete(connection)
 
     def _call(self, job: Job) -> None:
         """Vehicles which are connected get what they can."""
