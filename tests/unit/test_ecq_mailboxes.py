@@ -194,7 +194,7 @@ def test_garbage_of_many_owners_goes_in_slices_with_pauses() -> None:
     assert node.broker.mailboxes.collect_garbage()
     assert not node.broker.mailboxes.collect_garbage()
     node.work()
-    assert rows(node)[2:] == (150, 150)
+    assert rows(node)[2:] == (200, 200)
     node.pass_time(30)
     assert rows(node) == (250, 0, 0, 0)
 
