@@ -151,3 +151,15 @@ def test_a_refused_entry_which_expired_meanwhile_does_not_come_again() -> None:
     owner.transport.send(p.acknowledge(p.PUBACK, refused.packet_id, 0x80))
     node.pass_time(5_300)
     assert [f"{one.key}={one.payload}" for one in node.drain(owner)] == ["b=2"]
+
+
+def test_an_owner_which_left_holds_no_entries_while_its_next_look_is_due() -> None:
+    node = MailboxNode()
+    owner = node.listener("o")
+    reader = node.broker.mailboxes._mailboxes.readers[b"o"]
+    for key in ("a", "b"):
+        node.write("o", key, "x" * 1000)  # the first is in flight
+    assert [record.key for record in reader.tail] == [b"a", b"b"]
+    owner.hang_up()
+    assert (reader.tail, reader.entries) == ([], {})
+    assert node.read("o") == [f"{key}={'x' * 1000}" for key in ("a", "b")]

@@ -167,6 +167,7 @@ class Mailboxes(Participant):
 
     def _detach(self, reader: Reader) -> None:
         reader.withdraw()
+        reader.distrust_tail()  # `watch` may keep it for a while
         reader.machine.apply(self._meta(0), m.Detach())
 
     def position(self, name: bytes) -> Position:
