@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from queuelake.broker.fanout import views
 from queuelake.broker.fanout.register import COUNTS_KEPT_MAX
 from queuelake.broker.fanout.service import CONFIG_KEY
 from queuelake.errors import NotFoundError
@@ -199,4 +200,19 @@ def test_a_trigger_of_qos_2_which_could_not_be_stored_is_stored_when_it_comes_ag
     [answer] = platform.take_all()
     assert (answer.type, answer.reason_code) == (p.PUBREC, 0)
     assert node.pending("V") == ["task_a_1"]
+    node.check()
+
+
+@pytest.mark.parametrize("vins", [["V", "W"], []])
+def test_a_request_is_called_off_however_many_rows_wait_before_it(
+    vins: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a vehicle which was named only the first slice was looked at."""
+    monkeypatch.setattr(views, "ROWS_PER_SLICE", 2)
+    node = FanoutNode()
+    for request_id in ("task_b_1", "task_a_1", "task_b_2", "task_b_3", "task_a_1", "task_a_1"):
+        node.trigger(["V", "W"], request_id, "d")
+    done = list(node.fanout.cancel("task_a_1", vins))
+    assert sum(one.cancelled for one in done) == 6
+    assert node.pending("V") == node.pending("W") == ["task_b_1", "task_b_2", "task_b_3"]
     node.check()

@@ -138,6 +138,11 @@ def cancel(fanout: Fanout, request_id: str, vins: list[str]) -> Iterator[SdvCanc
         rows: list[Row] = []
         for vin in vins[at : at + VINS_PER_SLICE]:
             waiting = fanout.register.rows_after(t.digest(vin), b"", ROWS_PER_SLICE)
+            while len(waiting) == ROWS_PER_SLICE:  # there may be more
+                rows += [row for row in waiting if row.request_id == request_id]
+                yield _cancel_rows(fanout, request_id, rows)
+                rows = []
+                waiting = fanout.register.rows_after(t.digest(vin), waiting[-1].key, ROWS_PER_SLICE)
             rows += [row for row in waiting if row.request_id == request_id]
         yield _cancel_rows(fanout, request_id, rows)
     if not vins:
