@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from queuelake.broker.fanout import views
+from queuelake.broker.fanout.dispatch import ROWS_PER_TURN_MAX
 from queuelake.broker.fanout.register import COUNTS_KEPT_MAX
 from queuelake.broker.fanout.service import CONFIG_KEY
 from queuelake.errors import NotFoundError
@@ -216,3 +217,35 @@ def test_a_request_is_called_off_however_many_rows_wait_before_it(
     assert sum(one.cancelled for one in done) == 6
     assert node.pending("V") == node.pending("W") == ["task_b_1", "task_b_2", "task_b_3"]
     node.check()
+
+
+def test_what_is_too_large_for_a_vehicle_does_not_keep_it_waiting_for_its_next_heartbeat() -> None:
+    """S15, S21: to look for the next row was taken for a store which cannot be read."""
+    node = FanoutNode()
+    node.data("large", bytes(500))
+    node.data("small", b"1")
+    for number in range(3):
+        node.trigger(["V"], f"task_a_{number}", "large")
+    node.trigger(["V"], "task_b_1", "small")
+    vehicle = Peer(node, "V", 5)
+    vehicle.transport.send(p.connect("V", properties={"maximum_packet_size": 100}))
+    node.work()
+    assert vehicle.take().type == p.CONNACK
+    node.subscribe(vehicle)
+    assert node.drain(vehicle) == [("task_b_1", b"1")]
+    assert node.fanout.metrics.rejected() == 3
+    node.check()
+
+
+def test_a_row_is_found_behind_any_number_of_rows_without_data() -> None:
+    """S20."""
+    node = FanoutNode()
+    for number in range(ROWS_PER_TURN_MAX + 1):
+        node.trigger(["V"], f"task_a_{number}", "missing")
+    node.data("d", b"1")
+    node.trigger(["V"], "task_b_1", "d")
+    vehicle = node.vehicle("V")
+    assert node.drain(vehicle) == [("task_b_1", b"1")]
+    node.data("missing", b"2")
+    [first] = node.take(vehicle)
+    assert first.topic.endswith("/task_a_0")

@@ -44,7 +44,7 @@ log = logging.getLogger("queuelake.fanout")
 MARK: Final = b"$SDV-FANOUT/"
 FRAME_BYTES: Final = 16  # more than a PUBLISH has besides topic, body and identifiers
 FETCHES_PER_TURN_MAX: Final = 200
-ROWS_PER_ATTEMPT_MAX: Final = 10_000
+ROWS_PER_TURN_MAX: Final = 1_000  # of one vehicle, passed over
 HELD_BYTES_PER_READ: Final = 256 * 1024
 
 
@@ -235,12 +235,14 @@ class Dispatcher:
         self._fetching = self._fetching[FETCHES_PER_TURN_MAX:]
         if self._fetching:
             self._delivery.runner.want_turn(self._participant)
+        done = 0
         try:
             with self._store.view() as view:
                 for awake in fetching:
                     self._fetch(view, awake, now_ms)
+                    done += 1
         finally:
-            for awake in fetching:
+            for awake in fetching[done:]:
                 if awake.wanted is not None:  # the store could not be read
                     self.left(awake.vin)
 
@@ -292,7 +294,7 @@ class Dispatcher:
         too_old_ms = now_ms - self.retention_ms
         after = effect.after if not awake.goes_back else b""
         awake.goes_back = False
-        for _ in range(ROWS_PER_ATTEMPT_MAX):
+        for _ in range(ROWS_PER_TURN_MAX):
             row = self._register.next_row(view, awake.digest, after)
             if row is None:
                 break
@@ -306,6 +308,8 @@ class Dispatcher:
             self._metrics.missing_data += 1
             self._missing.setdefault(data, set()).add(awake.vin)
             awake.awaits.add(data)
+        else:
+            self._fetch_later(awake, f.Fetch(after, effect.cause))
         return f.Offer(None, effect.cause, False)
 
     def _send(self, awake: Awake, session: Session, effect: f.Send, meta: Meta) -> list[Effect]:
