@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from queuelake.broker.fanout import views
-from queuelake.broker.fanout.dispatch import ROWS_PER_TURN_MAX
+from queuelake.broker.fanout.dispatch import FULL_RETRY_MS, ROWS_PER_TURN_MAX
 from queuelake.broker.fanout.register import COUNTS_KEPT_MAX
 from queuelake.broker.fanout.service import CONFIG_KEY
 from queuelake.errors import NotFoundError
@@ -249,3 +249,22 @@ def test_a_row_is_found_behind_any_number_of_rows_without_data() -> None:
     node.data("missing", b"2")
     [first] = node.take(vehicle)
     assert first.topic.endswith("/task_a_0")
+
+
+def test_a_vehicle_whose_session_was_full_needs_no_heartbeat() -> None:
+    """S15: nobody looked again when it had room."""
+    node = FanoutNode()
+    node.broker.delivery._queued_max = 1
+    vehicle = node.vehicle("V")
+    vehicle.subscribe("plain", qos=1)
+    node.platform().publish("plain", b"", 1, node.next_id())
+    node.work()
+    [plain] = node.take(vehicle)
+    node.platform().take_all()
+    node.data("d", b"1")
+    node.trigger(["V"], "task_a_1", "d")
+    assert node.requests(vehicle) == []
+    node.acknowledge(vehicle, plain)
+    node.pass_time(FULL_RETRY_MS + 300)
+    assert node.drain(vehicle) == [("task_a_1", b"1")]
+    node.check()

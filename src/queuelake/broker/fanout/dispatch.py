@@ -46,6 +46,7 @@ FRAME_BYTES: Final = 16  # more than a PUBLISH has besides topic, body and ident
 FETCHES_PER_TURN_MAX: Final = 200
 ROWS_PER_TURN_MAX: Final = 1_000  # of one vehicle, passed over
 HELD_BYTES_PER_READ: Final = 256 * 1024
+FULL_RETRY_MS: Final = 5_000  # a session which takes no more
 
 
 @lru_cache(maxsize=256)
@@ -329,6 +330,7 @@ class Dispatcher:
         message = Message(topic, 1, False, body, 1, 0, sender, meta.now_ms)
         mark = MARK + str(row.ts_ms).encode()
         if not self._delivery.offer_to(session, message, ids, mark):
+            self._wake_at(awake.vin, meta.now_ms + FULL_RETRY_MS)
             return vehicle.apply(meta, f.NotTaken())
         awake.mark = mark
         self._metrics.sent(row, effect.cause, meta.now_ms)
