@@ -112,7 +112,7 @@ def browser(running: Running) -> Iterator[Page]:
         raise LoadError("no chromium to open the console with")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         polite = Path(folder, "chromium")
-        polite.write_text(f'#!/bin/sh\nexec nice -n 19 {program} "$@"\n')
+        polite.write_text(f'#!/bin/sh\nexec chrt --idle 0 {program} "$@"\n')
         polite.chmod(0o700)
         chromium = playwright.chromium.launch(executable_path=polite, args=["--no-sandbox"])
         page = chromium.new_page()

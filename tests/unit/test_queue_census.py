@@ -11,6 +11,7 @@ import pytest
 from queuelake.broker import slices
 from queuelake.broker.operations import Operations
 from queuelake.broker.queue_census import QueueCensus
+from queuelake.broker.queue_operations import QueueOperations
 from queuelake.broker.sleepers import Sleepers
 from queuelake.broker.slices import in_slices
 from queuelake.control_queues import OTHER, QueueMetrics
@@ -194,3 +195,26 @@ async def test_others_have_their_turn_between_slices(monkeypatch: pytest.MonkeyP
         turns.append("-")
         await asyncio.sleep(0)
     assert re.sub("-+", "-", "".join(turns)).strip("-") == "a-b-c"
+
+
+async def test_a_list_remembers_sleepers_until_they_stir() -> None:
+    scraped = Scraped()
+    operations = QueueOperations(scraped.node.broker.queues)
+
+    async def listed() -> dict[str, int]:
+        page = await operations.queues({"limit": 10})
+        return {one.queue.removeprefix("$queue/"): one.depth for one in page.queues}
+
+    scraped.publish("tasks", 2)
+    scraped.publish("gone")
+    scraped.node.pass_time(60_000)
+    assert await listed() == {"gone": 1, "tasks": 2}
+    scraped.publish("tasks")  # it wakes, and sleeps again before anybody looks
+    scraped.node.pass_time(60_000)
+    scraped.node.broker.queues.remove(scraped.node.broker.queues.get("gone"))
+    scraped.node.work()
+    assert not scraped.node.broker.queues.hosts
+    assert await listed() == {"tasks": 3}
+    scraped.publish("gone", 2)
+    scraped.node.pass_time(60_000)
+    assert await listed() == {"gone": 2, "tasks": 3}

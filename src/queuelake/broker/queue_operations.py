@@ -8,7 +8,6 @@ A question about one queue wakes it; a list does not.
 from __future__ import annotations
 
 import bisect
-from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -46,7 +45,8 @@ from queuelake.control_queues import (
 from queuelake.engine import commands as c
 from queuelake.engine.groups import Group
 from queuelake.errors import NotFoundError, RefusedError
-from queuelake.queue_settings import QueueType, merged, read_changes
+from queuelake.queue_settings import merged, read_changes
+from queuelake.storage import queue_records
 from queuelake.storage.chunk import Record
 
 
@@ -57,18 +57,12 @@ class GroupInUseError(RefusedError):
     code = "CONFLICT"
 
 
-class SleeperKind(NamedTuple):
-    stored: bytes  # the settings it was worked out from
-    ordering: Literal["none", "partition", "strict"]
-    type: QueueType
-
-
 class QueueOperations:
     """Each method answers one named request about `queues`."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
-        self._kinds: dict[str, SleeperKind] = {}  # by name, of those which were listed asleep
+        self._asleep: dict[str, QueueSummary] = {}  # by name, of those which were listed
 
     def table(self) -> dict[str, Operation]:
         return {
@@ -100,6 +94,9 @@ class QueueOperations:
         following = start + len(page)
         more = following < len(known) and known[following].startswith(prefix)
         queues: list[QueueSummary] = []
+        for name in self._queues.stirred:
+            self._asleep.pop(name, None)
+        self._queues.stirred.clear()
 
         def summarize(name: str) -> None:
             one = self._summary(name)
@@ -129,28 +126,27 @@ class QueueOperations:
         )
 
     def _sleeping_summary(self, name: str) -> QueueSummary | None:
+        """Nothing of it changes while it sleeps, so it is worked out once."""
+        known = self._asleep.get(name)
+        if known is not None:
+            return known
         with self._queues.store.view() as view:
             sleeper = queue_views.read_sleeper(view, self._queues.sleeping_id(name))
         if sleeper is None:
             return None
-        kind = self._sleeper_kind(name, sleeper.record.settings)
-        return QueueSummary(
+        explicit = msgspec.json.decode(sleeper.record.settings, type=dict[str, object])
+        settings = self._queues.stored_settings(name, explicit)
+        found = QueueSummary(
             names.address(name),
             sleeper.record.partitions,
-            kind.ordering,
-            kind.type,
+            settings.ordering,
+            settings.type,
             depth=sleeper.depth,
             groups=sleeper.groups,
         )
-
-    def _sleeper_kind(self, name: str, stored: bytes) -> SleeperKind:
-        """From its settings, which take longer to work out than all the rest together."""
-        known = self._kinds.get(name)
-        if known is None or known.stored != stored:
-            explicit = msgspec.json.decode(stored, type=dict[str, object])
-            settings = self._queues.stored_settings(name, explicit)
-            known = self._kinds[name] = SleeperKind(stored, settings.ordering, settings.type)
-        return known
+        if self._queues.kind_of(name) == queue_records.DURABLE:
+            self._asleep[name] = found
+        return found
 
     def _configured(self, name: str, explicit: dict[str, object]) -> dict[str, object]:
         """What the configuration file and requests said about this queue."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 PAUSE_S: Final = 0.01
-SLICE_S: Final = 0.001
+SLICE_S: Final = 0.00025
 REST_S: Final = 0.001  # the thread which commits needs the interpreter, too, without asking for it
 
 T = TypeVar("T")

@@ -44,6 +44,7 @@ class Hosts:
         "minutes",
         "receptions",
         "runner",
+        "stirred",
         "store",
     )
 
@@ -57,6 +58,7 @@ class Hosts:
         self.hosts: dict[str, HostedQueue] = {}  # those which are awake
         self.kinds: dict[str, QueueKind] = {}  # of queues which are not durable ones
         self.receptions: list[Reception] = []
+        self.stirred: set[str] = set()  # made, woken or gone since somebody asked
         self._ids: dict[str, int] = {}  # of all queues in the store
         self._foreign: dict[str, str] = {}  # name -> kind, of those which are not durable ones
         self._last_id: int = 0
@@ -159,6 +161,7 @@ class Hosts:
             self._foreign[name] = kind
         self._ids[name] = queue_id
         self._sorted = None
+        self.stirred.add(name)
 
     def remove(self, host: HostedQueue) -> None:
         """A queue, its messages and its groups are gone; its consumers get nothing any more."""
@@ -183,6 +186,7 @@ class Hosts:
         """The name is free again, and what the store has of the queue goes."""
         self._foreign.pop(name, None)
         self._sorted = None
+        self.stirred.add(name)
         self.names_changed()
         queue_id = self._ids.pop(name, 0)
         if queue_id:
@@ -210,6 +214,7 @@ class Hosts:
         self.names_changed()
 
     def _wake(self, name: str) -> HostedQueue | None:
+        self.stirred.add(name)
         queue_id = self._ids[name]
         with self.store.view() as view:
             value = view.get(api.QUEUES, t.queue_key(queue_id))
