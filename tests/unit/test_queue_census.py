@@ -203,7 +203,7 @@ async def test_a_list_remembers_sleepers_until_they_stir() -> None:
 
     async def listed() -> dict[str, int]:
         page = await operations.queues({"limit": 10})
-        return {one.queue.removeprefix("$queue/"): one.depth for one in page.queues}
+        return {one.name.removeprefix("$queue/"): one.depth for one in page.queues}
 
     scraped.publish("tasks", 2)
     scraped.publish("gone")
