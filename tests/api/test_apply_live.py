@@ -183,15 +183,16 @@ def test_many_deletions_are_asked_for_by_their_number(
 
 
 def test_what_cannot_be_changed_is_said_before_anything_is_done(apply: Apply, rest: Rest) -> None:
-    apply("[queues.a]\npartitions = 4\n[mq.queues.m]\ntopic_filter = 'm/#'\n")
+    apply("[queues.a]\npartitions = 4\n[queues.b]\n[mq.queues.m]\ntopic_filter = 'm/#'\n")
     refused = apply(
         "[queues.new]\n"
-        "[queues.a]\npartitions = 2\ntype = 'stream'\n"
+        "[queues.a]\npartitions = 2\n"
+        "[queues.b]\ntype = 'stream'\n"
         "[mq.queues.m]\ntopic_filter = 'other/#'\n",
         code=1,
     )
     assert 'error: queues."a".partitions = 2: the queue has 4' in refused
-    assert 'error: queues."a".type = "stream"' in refused
+    assert 'error: queues."b".type = "stream"' in refused
     assert 'error: mq.queues."m".topic_filter' in refused
     assert rest.queue("new").status == 404
 

@@ -155,9 +155,9 @@ def test_metrics_are_of_all_mailboxes_together() -> None:
     figures = EcqOperations(fake, fake.durable).figures()
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(figures), type=EcqFigures)
     found = samples(list(ecq_families(sent)))
-    assert found["queuelake_ecq_queues",] == 5
-    assert found["queuelake_ecq_attached",] == 2
-    assert found["queuelake_ecq_writes_total",] == 7
-    assert found["queuelake_ecq_write_errors_total", "quota"] == 3
-    assert found["queuelake_ecq_direct_publish_rejected_total",] == 6
-    assert found["queuelake_ecq_gc_runs_total",] == 0
+    assert found["ecq_queues",] == 5
+    assert found["ecq_attached",] == 2
+    assert found["ecq_writes_total",] == 7
+    assert found["ecq_write_errors_total", "quota"] == 3
+    assert found["ecq_direct_publish_rejected_total",] == 6
+    assert found["ecq_gc_runs_total",] == 0

@@ -81,7 +81,7 @@ def test_figures_follow_a_message(rest: Rest, connect: Connect, owner: str) -> N
         ("delivered_total", 1),
         ("direct_publish_rejected_total", 1),
     ):
-        key = (f"queuelake_ecq_{name}",)
+        key = (f"ecq_{name}",)
         assert after[key] - before[key] == more, name
 
 

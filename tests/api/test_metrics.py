@@ -16,7 +16,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 DOCUMENTED = {
     name: (kind, re.findall(r"`(\w+)`", labels))
     for name, kind, labels in re.findall(
-        r"^\| `((?:queuelake|mqtt_queue)_\w+)` \| (\w+) \|([^|]*)\|", DOCS, re.M
+        r"^\| `((?:queuelake|mqtt_queue|ecq|sdv)_\w+)` \| (\w+) \|([^|]*)\|", DOCS, re.M
     )
 }
 LABELS = ("reason", "group", "quantile")
@@ -132,7 +132,7 @@ def test_a_single_node_tells_nothing_of_a_cluster() -> None:
 
 def test_names_are_as_prometheus_wants_them() -> None:
     """What `promtool check metrics` looks at, but for two names which a contract gives."""
-    contract = {"queuelake_mq_insert_latency_ms", "queuelake_sdv_missing_data"}
+    contract = {"queuelake_mq_insert_latency_ms", "sdv_missing_data"}
     for name, (kind, labels) in DOCUMENTED.items():
         assert (kind == "counter") == name.endswith("_total"), name
         assert not name.endswith(("_count", "_sum", "_bucket")), name

@@ -175,18 +175,18 @@ def test_metrics_have_the_names_of_the_contract() -> None:
     figures = FanoutOperations(fake, fake.durable).figures()
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(figures), type=SdvFigures)
     found = samples(list(sdv_families(sent)))
-    assert found["queuelake_sdv_pending",] == 12
-    assert found["queuelake_sdv_inflight",] == 1
-    assert found["queuelake_sdv_dispatched_total", "heartbeat"] == 1
-    assert found["queuelake_sdv_acked_total",] == 3
-    assert found["queuelake_sdv_rejected_total",] == 0
-    assert found["queuelake_sdv_expired_total",] == 0
-    assert found["queuelake_sdv_missing_data",] == 2
-    assert found["queuelake_sdv_trigger_invalid_total",] == 4
-    latency = "queuelake_sdv_time_to_ack_seconds"
+    assert found["sdv_pending",] == 12
+    assert found["sdv_inflight",] == 1
+    assert found["sdv_dispatched_total", "heartbeat"] == 1
+    assert found["sdv_acked_total",] == 3
+    assert found["sdv_rejected_total",] == 0
+    assert found["sdv_expired_total",] == 0
+    assert found["sdv_missing_data",] == 2
+    assert found["sdv_trigger_invalid_total",] == 4
+    latency = "sdv_time_to_ack_seconds"
     assert found[f"{latency}_bucket", "0.01"] == 2
     assert found[f"{latency}_bucket", "86400.0"] == 3
     assert found[f"{latency}_bucket", "+Inf"] == 4
     assert found[f"{latency}_sum",] == 90_000.5
-    rows = [found["queuelake_sdv_request_rows", "task_ota_1", state] for state in STATES]
+    rows = [found["sdv_request_rows", "task_ota_1", state] for state in STATES]
     assert rows == [3, 0, 0, 0, 0, 0, 0]

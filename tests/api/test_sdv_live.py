@@ -70,8 +70,8 @@ def test_a_request_is_followed_and_cancelled(
     counts = [after[key] for key in ("pending", "in_flight", "acked", "cancelled")]
     assert counts == [0, 0, 1, 2]
     samples = rest.samples()
-    assert samples["queuelake_sdv_request_rows", request_id, "cancelled"] == 2
-    assert samples["queuelake_sdv_dispatched_total", "subscribe"] >= 1
+    assert samples["sdv_request_rows", request_id, "cancelled"] == 2
+    assert samples["sdv_dispatched_total", "subscribe"] >= 1
 
 
 def test_requests_are_listed_page_by_page(

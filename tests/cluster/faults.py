@@ -31,7 +31,7 @@ FINISH_TIMEOUT_S = 60.0
 DRAIN_QUIET_S = 15.0
 CONFIG = """
 [queues.defaults]
-performance.delivery_timeout = "5s"
+performance.delivery_timeout = "10s"
 retry_policy.max_retries = 50
 retry_policy.initial_backoff = "100ms"
 retry_policy.max_backoff = "1s"

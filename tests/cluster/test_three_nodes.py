@@ -114,6 +114,8 @@ def test_the_first_client_reaches_an_owner_which_was_started_again(
     cluster.kill_node(owner)
     heir = cluster.wait_for_owner(other_than=owner)
     cluster.start_nodes([owner])
+    cluster.wait_until_met(owner)  # it has greeted them
+    cluster.wait_until_met(heir)
     cluster.ask(heir, ops.CLUSTER_TRANSFER, Transferred, node=f"q{owner}")
     cluster.wait_for_owner(other_than=heir)
     for node in others:

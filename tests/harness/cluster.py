@@ -77,6 +77,8 @@ class Cluster:
         try:
             self.servers.__enter__()
             self.start_nodes(range(len(self.nodes)))
+            for index in self.alive():
+                self.wait_until_met(index)
             self.wait_for_owner()
         except BaseException:
             self.close()
@@ -144,6 +146,15 @@ class Cluster:
         assert checked is not None
         assert checked.equal, checked
         return checked
+
+    def wait_until_met(self, index: int) -> None:
+        """A node which was just started knows all others which run."""
+
+        def is_so() -> bool:
+            known = {one.node for one in self.info(index).members if one.alive}
+            return known >= {f"q{other}" for other in self.alive()}
+
+        self.eventually(is_so, f"q{index} does not know the others")
 
     def _all_follow(self, owner: int) -> bool:
         """Who copies a store then has the check behind it, and would never answer."""

@@ -30,11 +30,11 @@ COUNTERS = {
 
 def ecq_families(figures: EcqFigures) -> Iterator[Metric]:
     for field, text in GAUGES.items():
-        yield GaugeMetricFamily(f"queuelake_ecq_{field}", text, value=getattr(figures, field))
+        yield GaugeMetricFamily(f"ecq_{field}", text, value=getattr(figures, field))
     for field, text in COUNTERS.items():
-        yield CounterMetricFamily(f"queuelake_ecq_{field}", text, value=getattr(figures, field))
+        yield CounterMetricFamily(f"ecq_{field}", text, value=getattr(figures, field))
     errors = CounterMetricFamily(
-        "queuelake_ecq_write_errors", "Writes refused or failed, by reason", labels=["reason"]
+        "ecq_write_errors", "Writes refused or failed, by reason", labels=["reason"]
     )
     for reason, count in figures.write_errors_by_reason.items():
         errors.add_metric([reason], count)

@@ -39,13 +39,13 @@ STATES = ("pending", "in_flight", "acked", "rejected", "expired", "cancelled", "
 
 def sdv_families(figures: SdvFigures) -> Iterator[Metric]:
     for field, text in GAUGES.items():
-        yield GaugeMetricFamily(f"queuelake_sdv_{field}", text, value=getattr(figures, field))
+        yield GaugeMetricFamily(f"sdv_{field}", text, value=getattr(figures, field))
     for field, text in COUNTERS.items():
-        yield CounterMetricFamily(f"queuelake_sdv_{field}", text, value=getattr(figures, field))
+        yield CounterMetricFamily(f"sdv_{field}", text, value=getattr(figures, field))
     missing = "Rows passed over because their data is not there"
-    yield UnknownMetricFamily("queuelake_sdv_missing_data", missing, value=figures.missing_data)
+    yield UnknownMetricFamily("sdv_missing_data", missing, value=figures.missing_data)
     dispatched = CounterMetricFamily(
-        "queuelake_sdv_dispatched", "Messages sent to vehicles, by why", labels=["trigger"]
+        "sdv_dispatched", "Messages sent to vehicles, by why", labels=["trigger"]
     )
     for trigger, count in figures.dispatched_by_trigger.items():
         dispatched.add_metric([trigger], count)
@@ -62,7 +62,7 @@ def _time_to_ack(figures: SdvFigures) -> Metric:
         total += count
         buckets.append((bound, total))
     return HistogramMetricFamily(
-        "queuelake_sdv_time_to_ack_seconds",
+        "sdv_time_to_ack_seconds",
         "From the trigger to the acknowledgement of the vehicle",
         buckets=buckets,
         sum_value=figures.time_to_ack_sum_s,
@@ -71,7 +71,7 @@ def _time_to_ack(figures: SdvFigures) -> Metric:
 
 def _progress(figures: SdvFigures) -> Metric:
     family = GaugeMetricFamily(
-        "queuelake_sdv_request_rows",
+        "sdv_request_rows",
         "Rows of the requests used last, by what became of them",
         labels=["request", "state"],
     )

@@ -11,9 +11,12 @@ import contextlib
 import json
 import math
 import os
+import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -134,7 +137,9 @@ class _Subscriber:
         self._connect()
         deadline = time.monotonic() + self._target.timeout_s
         while not self._done and time.monotonic() < self._end:
-            lost = self._client.loop(min(LOOP_S, max(0.0, self._end - time.monotonic()))) != 0
+            with interrupts_later():
+                wait_s = min(LOOP_S, max(0.0, self._end - time.monotonic()))
+                lost = self._client.loop(wait_s) != 0
             if self._failure is not None:
                 raise ClientError(f"{self._target.address}: {self._failure}")
             if self._subscribed:
@@ -245,6 +250,27 @@ class _Subscriber:
     def _on_disconnect(self, _c: Any, _u: Any, _flags: Any, reason: Any, _p: Any) -> None:
         if reason.is_failure and not self._subscribed and self._failure is None:
             self._failure = f"connection lost: {reason}"
+
+
+@contextlib.contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Ctrl-C is raised behind this, or when it comes twice: in the midst of paho it might leave a
+    lock taken, for which the end of the process would wait."""
+    came = False
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    former = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+    if came:
+        raise KeyboardInterrupt
 
 
 def write_message(message: MQTTMessage, as_json: bool, verbose: bool) -> None:
