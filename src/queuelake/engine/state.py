@@ -112,9 +112,9 @@ class QueueState:
         one = self.counters
         happened = one.enqueued + one.delivered + one.acked + one.nacked + one.timed_out
         happened += one.expired + one.dropped + one.purged + one.refused + one.duplicates
-        consumers = self.delayed + self.policy.depth_max
+        consumers = (self.delayed + self.policy.depth_max) % 1_000_003
         for group in self.groups.values():
-            consumers = 31 * consumers + 1 + len(group.consumers)
+            consumers = (31 * consumers + 1 + len(group.consumers)) % 1_000_003
         return happened * 1_000_003 + consumers
 
     def is_over(self) -> bool:
