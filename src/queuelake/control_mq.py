@@ -24,6 +24,7 @@ MQ_MESSAGES: Final = "mq_messages"  # name, limit, cursor -> control_queues.Mess
 MQ_CONFIG: Final = "mq_config"  # -> MqConfigInfo
 MQ_CONFIGURE: Final = "mq_configure"  # settings (JSON) -> None
 MQ_COLLECT_GARBAGE: Final = "mq_collect_garbage"  # -> None
+QUEUE_EVERYWHERE: Final = "queue_everywhere"  # name -> bool: whether each shard has a part of it
 
 QUEUES_PER_PAGE_MAX: Final = 10_000
 # A page ends early here: a filter may be long, and a control frame has a limit.

@@ -182,6 +182,17 @@ def dead_letter_name_of_filter(name: str) -> str:
     return DEAD_LETTERS + "/".join([level or "%2F" for level in escaped])
 
 
+def filters_of_dead_letter_name(letters: str) -> list[str]:
+    """The other way: message queues, by name, whose dead letters would be there."""
+    levels = letters.removeprefix(DEAD_LETTERS).split("/")
+    plain = [
+        "" if one == "%2F" else one.replace("%23", "#").replace("%2B", "+").replace("%25", "%")
+        for one in levels
+    ]
+    name = "/".join(plain)
+    return [one for one in (name, f"/{name}") if dead_letter_name_of_filter(one) == letters]
+
+
 def is_dead_letter(name: str) -> bool:
     return name.startswith(DEAD_LETTERS)
 

@@ -74,6 +74,9 @@ class FakeMessageQueues:
         one = QueueMessage(id=f"{name}:0:1", partition=0, offset=1, topic="o/1", payload=b"x")
         return MessagePage([one], f"0:{begin.offset + limit}")
 
+    def is_everywhere(self, name: str) -> bool:
+        return name in self.by_name
+
     async def durable(self) -> None:
         self.commits += 1
 

@@ -293,3 +293,16 @@ def test_many_queues_share_the_memory_for_their_keys() -> None:
         store.commit(batch)
         assert len(values._known) == (1_000 if queues == 1 else 0)
     assert values.find(7) == (8, 10)
+
+
+def test_which_queues_have_a_part_in_each_shard() -> None:
+    node = a_node()
+    create(node)
+    node.broker.message_queues.create(MqSettings("/t/+", "t/+"))
+    node.broker.queues.make("tasks")
+    node.work()
+    everywhere = ["jobs", "jobs/t/#", "dlq/jobs", "dlq/t/%2B", "dlq/sdv-fanout", "dlq/ecq/device-1"]
+    for name in everywhere:
+        assert node.broker.message_queues.is_everywhere(name), name
+    for name in ["tasks", "dlq/tasks", "tasks/a", "other", "dlq/other", "responses/1"]:
+        assert not node.broker.message_queues.is_everywhere(name), name

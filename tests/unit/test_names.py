@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from queuelake import names
 from queuelake.names import BadAddressError
@@ -99,3 +101,11 @@ def test_dead_letters_and_replies_are_known_by_their_first_level() -> None:
     assert not names.is_dead_letter("dlqs/a")
     assert names.is_response("responses/1")
     assert not names.is_response("a/responses/1")
+
+
+@given(st.text("a/+#%25FB", min_size=1, max_size=12))
+def test_a_message_queue_is_found_by_its_dead_letters(name: str) -> None:
+    letters = names.dead_letter_name_of_filter(name)
+    assert name in names.filters_of_dead_letter_name(letters)
+    for one in names.filters_of_dead_letter_name(letters):
+        assert names.dead_letter_name_of_filter(one) == letters

@@ -58,6 +58,7 @@ class MessageQueueService(Protocol):
     def collect_garbage(self) -> None: ...
     def stats(self, name: str) -> MqStats: ...
     def messages(self, name: str, begin: Place, limit: int) -> MessagePage: ...
+    def is_everywhere(self, name: str) -> bool: ...
 
 
 class MessageQueueOperations:
@@ -79,6 +80,7 @@ class MessageQueueOperations:
             ops.MQ_CONFIG: self.config,
             ops.MQ_CONFIGURE: self.configure,
             ops.MQ_COLLECT_GARBAGE: self.collect_garbage,
+            ops.QUEUE_EVERYWHERE: self.is_everywhere,
         }
 
     # Queues
@@ -147,6 +149,11 @@ class MessageQueueOperations:
         self._check_enabled()
         self._queues.collect_garbage()
         await self._durable()
+
+    def is_everywhere(self, args: dict[str, object]) -> bool:
+        """For whoever has several brokers to choose from: asked of the one which has the durable
+        queues of this name."""
+        return self._queues.is_everywhere(str(args.get("name", "")))
 
     # Shared
 

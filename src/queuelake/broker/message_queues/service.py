@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from queuelake import names
+from queuelake.broker.ecq.letters import FOLDER
+from queuelake.broker.fanout.burial import QUEUE as SDV_LETTERS
 from queuelake.broker.message_queues.definition import Definition
 from queuelake.broker.message_queues.garbage import Garbage
 from queuelake.broker.message_queues.host import MessageQueueHost
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("queuelake.message_queues")
 
 CONFIG_KEY: Final = b"mq_config"
+ECQ_LETTERS: Final = names.dead_letter_name(FOLDER)
 
 
 @final
@@ -132,6 +136,15 @@ class MessageQueues(QueueKind):
     def find(self, name: str) -> MqSettings | None:
         known = self.known.get(name)
         return known.settings if known is not None else None
+
+    def is_everywhere(self, name: str) -> bool:
+        """Whether `$queue/{name}` has a part in each shard of a cluster: a message queue, or the
+        dead letters of what is spread over all of them."""
+        if not names.is_dead_letter(name):
+            return not names.is_response(name) and self.takes(names.PREFIX + name.encode())
+        if name == SDV_LETTERS or name.startswith(ECQ_LETTERS):
+            return True
+        return any([one in self.known for one in names.filters_of_dead_letter_name(name)])
 
     def create(self, settings: MqSettings) -> None:
         """Make a queue.
