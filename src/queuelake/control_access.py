@@ -25,6 +25,7 @@ USER_DELETE: Final = "user_delete"  # name -> None
 ACL: Final = "acl"  # -> AclInForce
 ACL_RULES: Final = "acl_rules"  # -> AclRules
 ACL_REPLACE: Final = "acl_replace"  # rules (JSON: NewRules), version (*: any) -> AclRules
+ACCESS_RELOAD: Final = "access_reload"  # -> None: somebody else has changed the files
 
 SECRETS: Final = ("password", "password_hash")  # arguments which are written down nowhere
 ANY_VERSION: Final = "*"

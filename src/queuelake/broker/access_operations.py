@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,8 @@ from queuelake.errors import (
 
 T = TypeVar("T")
 
+log = logging.getLogger("queuelake.access")
+
 
 class AccessOperations:
     """Each method answers one named request; whatever hashes or writes runs in a thread."""
@@ -69,6 +72,7 @@ class AccessOperations:
             ops.ACL: self.acl,
             ops.ACL_RULES: self.acl_rules,
             ops.ACL_REPLACE: self.replace_acl,
+            ops.ACCESS_RELOAD: self.reload,
         }
 
     async def log_in(self, args: dict[str, object]) -> ConsoleUser:
@@ -180,6 +184,18 @@ class AccessOperations:
             except OSError as error:
                 raise RefusedError(f"rules cannot be written: {error.strerror}") from error
         return self.acl_rules({})
+
+    # Both
+
+    async def reload(self, _: dict[str, object]) -> None:
+        """Another broker of this machine has changed the files."""
+        async with self._changing:
+            try:
+                await self._broker.hashing(self._authenticator.reload)
+                self._permissions.reload()
+            except ConfigError as error:
+                log.error("users and rules are kept as they were: %s", error)
+            await self._permissions.renew()
 
 
 def _rules(body: bytes) -> object:

@@ -88,7 +88,7 @@ class MessageQueueOperations:
     def queues(self, args: dict[str, object]) -> MqPage:
         self._check_enabled()
         limit = page_limit(args, ops.QUEUES_PER_PAGE_MAX)
-        after = _read_cursor(str(args.get("cursor", "")))
+        after = read_cursor(str(args.get("cursor", "")))
         known = self._queues.names()
         start = bisect.bisect_right(known, after) if after else 0
         page: list[MqInfo] = []
@@ -102,7 +102,7 @@ class MessageQueueOperations:
                 left -= len(settings.key_expression)
         if at == len(known):
             return MqPage(page, MqPageMeta(False))
-        return MqPage(page, MqPageMeta(True, _cursor(known[at - 1])))
+        return MqPage(page, MqPageMeta(True, cursor_of(known[at - 1])))
 
     def queue(self, args: dict[str, object]) -> MqInfo:
         return _info(self._queue(args))
@@ -184,11 +184,11 @@ def _settings(args: dict[str, object]) -> object:
         raise BadMqSettingsError([f"the body is a JSON object; this is none: {error}"]) from error
 
 
-def _cursor(name: str) -> str:
+def cursor_of(name: str) -> str:
     return base64.urlsafe_b64encode(CURSOR_PREFIX + name.encode()).decode()
 
 
-def _read_cursor(cursor: str) -> str:
+def read_cursor(cursor: str) -> str:
     """The last name of the page before; "" for the first page."""
     if not cursor:
         return ""

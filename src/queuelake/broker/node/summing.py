@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from queuelake.control import ClientInfo, Histogram, MetricsSnapshot, Readiness, Status
-from queuelake.control_ecq import EcqRange, EcqStatus
+from queuelake.control_ecq import EcqGcAnswer, EcqRange, EcqStatus
 from queuelake.control_mq import MqFigures, MqStats
 from queuelake.control_pipeline import (
     ARCHIVED_QUEUES_MAX,
@@ -35,6 +35,7 @@ from queuelake.control_queues import (
 from queuelake.control_sdv import (
     REQUESTS_PER_SCRAPE_MAX,
     SdvFigures,
+    SdvGcAnswer,
     SdvRequest,
     SdvStatus,
 )
@@ -170,6 +171,8 @@ RULES: Final[Mapping[type[Struct], Mapping[str, Rule]]] = {
     MqFigures: {"queues": max, "left_out": max},
     MqStats: {"subscribers": max, "oldest_age_ms": max},
     EcqStatus: {"messages": _range, "consumer_states": _range},
+    EcqGcAnswer: {"started": any},
+    SdvGcAnswer: {"started": any},
     SdvStatus: {"unique_payloads": max},  # data are everywhere
     SdvFigures: {"unique_payloads": max, "requests": _lately},
     SdvRequest: {"last_trigger_ms": max},
