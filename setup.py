@@ -85,6 +85,7 @@ HOT = (
     "src/queuelake/broker/message_queues/subscriber.py",
     "src/queuelake/broker/metrics.py",
     "src/queuelake/broker/pace.py",
+    "src/queuelake/broker/packet_ids.py",
     "src/queuelake/broker/participant.py",
     "src/queuelake/broker/pipeline/events.py",
     "src/queuelake/broker/pipeline/write_log.py",

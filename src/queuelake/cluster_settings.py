@@ -40,5 +40,10 @@ class ClusterConfig(Section, frozen=True):
         return host or "node"
 
     @property
+    def shard_count(self) -> int:
+        """How many brokers share the work; a broker which is alone has all of it."""
+        return self.shards if self.enabled else 1
+
+    @property
     def lease_ms(self) -> int:
         return parse_duration(self.lease)

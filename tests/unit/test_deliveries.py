@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from queuelake.broker.deliveries import PACKET_ID_COUNT, PACKET_ID_MIN, Delivery, Inflight
+from queuelake.broker.deliveries import Delivery, Inflight
+from queuelake.broker.packet_ids import DELIVERY_ID_MIN, DELIVERY_IDS
 from queuelake.queue_settings import Performance, QueueSettings
 from queuelake.settings import Mqtt, Queues, Settings
 from tests.harness import packets as p
@@ -29,7 +30,7 @@ def one_delivery() -> Delivery:
     node.work()
     deliveries = node.session("consumer").deliveries
     assert deliveries is not None
-    found = deliveries.inflight.get(PACKET_ID_MIN)
+    found = deliveries.inflight.get(DELIVERY_ID_MIN)
     assert found is not None
     return found
 
@@ -40,9 +41,9 @@ def test_deliveries_are_found_by_their_packet_ids_in_any_order_of_answers(seed: 
     model = one_delivery()
     inflight = Inflight()
     out: dict[int, Delivery] = {}
-    number = PACKET_ID_COUNT - 50  # ids begin anew on the way
+    number = DELIVERY_IDS - 50  # ids begin anew on the way
     for _ in range(3_000):
-        packet_id = PACKET_ID_MIN + number % PACKET_ID_COUNT
+        packet_id = DELIVERY_ID_MIN + number % DELIVERY_IDS
         assert inflight.get(packet_id) is out.get(packet_id)
         if packet_id not in out:
             one = Delivery(model.consumer, model.record, 0, 1, 1)
@@ -63,12 +64,12 @@ def test_deliveries_are_found_by_their_packet_ids_in_any_order_of_answers(seed: 
 def test_all_packet_ids_can_be_out() -> None:
     model = one_delivery()
     inflight = Inflight()
-    for number in range(PACKET_ID_COUNT):
+    for number in range(DELIVERY_IDS):
         one = Delivery(model.consumer, model.record, 0, number, 1)
-        inflight.put(PACKET_ID_MIN + number, one)
-    assert len(inflight) == PACKET_ID_COUNT
-    for number in range(PACKET_ID_COUNT):
-        found = inflight.get(PACKET_ID_MIN + number)
+        inflight.put(DELIVERY_ID_MIN + number, one)
+    assert len(inflight) == DELIVERY_IDS
+    for number in range(DELIVERY_IDS):
+        found = inflight.get(DELIVERY_ID_MIN + number)
         assert found is not None
         assert found.attempt == number
 

@@ -26,6 +26,7 @@ from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.limits import TokenBucket
 from queuelake.broker.message_queues.service import MessageQueues
 from queuelake.broker.metrics import LOGIN_REASONS, Metrics
+from queuelake.broker.packet_ids import PacketIds
 from queuelake.broker.permissions import Permissions
 from queuelake.broker.pipeline.records import Records
 from queuelake.broker.pipeline.staging import Staging
@@ -102,7 +103,13 @@ class Broker:
             self.router, self.retained, self.runner, self.queues, self.metrics, settings.limits
         )
         self.sessions = Sessions(
-            store, self.runner, self.delivery, self.clock, self.timers, settings.mqtt.inflight_max
+            store,
+            self.runner,
+            self.delivery,
+            self.clock,
+            self.timers,
+            settings.mqtt.inflight_max,
+            PacketIds(settings.cluster.shard_count),
         )
         self.sessions.on_end = self.queues.quorum.session_ended
         self.message_queues = MessageQueues(

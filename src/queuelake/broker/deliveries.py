@@ -2,7 +2,7 @@
 
 They are not part of the session's own queue: what is not settled when the client leaves goes back
 to its queue, which knows better than a session who gets it next. Their packet ids are those above
-`session.PACKET_ID_MAX`, so that they never meet an id of the session, and both share the client's
+`PACKET_ID_MAX`, so that they never meet an id of the session, and both share the client's
 receive maximum.
 """
 
@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr, trait
 
+from queuelake.broker.packet_ids import DELIVERY_ID_MIN, DELIVERY_IDS
 from queuelake.protocol.message import PACKET_IDS
 from queuelake.storage.chunk import Record
 
 if TYPE_CHECKING:
     from queuelake.broker.session import Session
 
-PACKET_ID_MIN: Final = 32768
-PACKET_ID_COUNT: Final = 32768
 RING_MIN: Final = 16
 
 
@@ -104,7 +103,7 @@ class Inflight:
         self._count -= 1
 
     def _grow(self) -> None:
-        assert self._mask + 1 < PACKET_ID_COUNT, "a packet id is given twice"
+        assert self._mask + 1 < DELIVERY_IDS, "a packet id is given twice"
         there = self._ring
         self._mask = 2 * self._mask + 1
         ring: list[Delivery | None] = [None] * (2 * len(there))
@@ -118,9 +117,10 @@ class Inflight:
 class Deliveries:
     """What waits, and what is out and not acknowledged on the MQTT level."""
 
-    __slots__ = ("_next_id", "_waiting", "inflight")
+    __slots__ = ("_ids", "_next_id", "_waiting", "inflight")
 
-    def __init__(self) -> None:
+    def __init__(self, ids: int) -> None:
+        self._ids: i64 = ids  # how many there are; a power of two
         self._next_id: i64 = 0
         self._waiting: list[Delivery] = []  # bounded by the prefetch of the consumers
         self.inflight: Inflight = Inflight()
@@ -134,7 +134,7 @@ class Deliveries:
     def pump(self, session: Session, out: list[bytes], now_ms: int, sent: list[int]) -> None:
         """Move what may leave now into `out`."""
         room = session.window - len(session.inflight) - len(self.inflight)
-        room = min(room, PACKET_ID_COUNT - len(self.inflight))
+        room = min(room, self._ids - len(self.inflight))
         if room <= 0:
             return
         waiting = self._waiting
@@ -168,8 +168,8 @@ class Deliveries:
 
     def _free_id(self) -> i64:
         while True:
-            packet_id = PACKET_ID_MIN + self._next_id
-            self._next_id = self._next_id + 1 & PACKET_ID_COUNT - 1
+            packet_id = DELIVERY_ID_MIN + self._next_id
+            self._next_id = self._next_id + 1 & self._ids - 1
             if self.inflight.get(packet_id) is None:
                 return packet_id
 

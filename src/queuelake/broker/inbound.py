@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from queuelake.broker.packet_ids import PACKET_ID_MAX
 from queuelake.broker.queues.publishing import publish
 from queuelake.broker.queues.target import Target
 from queuelake.broker.refusing import refused
-from queuelake.broker.session import PACKET_ID_MAX, Session
+from queuelake.broker.session import Session
 from queuelake.broker.throttle import SERVICE
 from queuelake.broker.topic_service import LATER, TopicService
 from queuelake.errors import PeerError, ProtocolViolationError

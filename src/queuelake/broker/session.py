@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from queuelake.broker.deliveries import Deliveries
+from queuelake.broker.deliveries import Deliveries, Delivery
 from queuelake.broker.line import Line, Outgoing
+from queuelake.broker.packet_ids import ALONE, PacketIds
 from queuelake.protocol.encoder import PUBREL_HEAD
 from queuelake.protocol.message import DUP_FLAG, FIRST_BYTE, PACKET_IDS, RETAIN_FLAG, Message
 from queuelake.protocol.packets import V5
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
     from queuelake.broker.queues.subscriber import Subscriber
 
-PACKET_ID_MAX: Final = 32767  # those above belong to deliveries of queues
 WINDOW_MAX: Final = 65535
 REFILL_BELOW_BYTES: Final = 128 * 1024  # sixteen entries may be sixteen times 10 MB
 
@@ -74,6 +74,7 @@ class Session:
 
     __slots__ = (
         "_aliases",
+        "_packet_ids",
         "alias_max",
         "client_id",
         "connection",
@@ -113,7 +114,14 @@ class Session:
         "window",
     )
 
-    def __init__(self, session_id: int, client_id: str, version: int, expiry_s: int) -> None:
+    def __init__(
+        self,
+        session_id: int,
+        client_id: str,
+        version: int,
+        expiry_s: int,
+        packet_ids: PacketIds = ALONE,
+    ) -> None:
         self.id: int = session_id
         self.client_id: str = client_id
         self.name: bytes = client_id.encode()
@@ -127,6 +135,7 @@ class Session:
         self.consumers: list[Subscriber] = []  # of queues
         self.former: list[Subscriber] = []  # unsubscribed, and may have something in hand
         self.deliveries: Deliveries | None = None
+        self._packet_ids: PacketIds = packet_ids
         # What the connected client asked for.
         self.window: int = WINDOW_MAX
         self.packet_size_max: int = 0
@@ -159,7 +168,7 @@ class Session:
     def attach(self, version: int, window: int, packet_size_max: int, alias_max: int) -> None:
         """A client has connected: what it asked for, and everything unsettled from the start."""
         self.version = version
-        self.window = window
+        self.window = min(window, self._packet_ids.own)
         self.packet_size_max = packet_size_max
         self.alias_max = alias_max
         self._aliases = None
@@ -181,6 +190,13 @@ class Session:
         self.deliveries = None
         self.memory_bytes = 0
         self.tail_seq = self.settled_seq if self.persistent else self.next_seq - 1
+
+    def deliver(self, delivery: Delivery) -> None:
+        """A queue has something for this client."""
+        deliveries = self.deliveries
+        if deliveries is None:
+            deliveries = self.deliveries = Deliveries(self._packet_ids.deliveries)
+        deliveries.add(delivery)
 
     # Messages towards the client
 
@@ -264,6 +280,7 @@ class Session:
         express = self.express
         inflight = self.inflight
         deliveries = self.deliveries
+        own_ids = self._packet_ids.own
         window = self.window - (len(deliveries.inflight) if deliveries is not None else 0)
         while not queue.is_empty():
             entry = queue.first()
@@ -271,7 +288,7 @@ class Session:
             if not express.is_empty() and express.first().after < seq:
                 self._send(express.take_first(), 0, out, now_ms, sent)
                 continue
-            packet_id = (seq - 1) % PACKET_ID_MAX + 1
+            packet_id = (seq - 1) % own_ids + 1
             if seq > self.durable_seq or len(inflight) >= window:
                 break
             if packet_id in inflight:

@@ -9,6 +9,7 @@ from typing import final
 from queuelake.broker.clock import Clock, Timer, TimerWheel
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.line import Outgoing
+from queuelake.broker.packet_ids import ALONE, PacketIds
 from queuelake.broker.queues.subscribing import is_queue_filter
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session, Subscription
@@ -37,6 +38,7 @@ class Sessions:
         clock: Clock,
         timers: TimerWheel,
         inflight_max: int,
+        packet_ids: PacketIds = ALONE,
     ) -> None:
         self._store = store
         self._runner = runner
@@ -45,6 +47,7 @@ class Sessions:
         self._clock = clock
         self._timers = timers
         self._inflight_max = inflight_max
+        self._packet_ids = packet_ids
         self._expiries: dict[int, Timer] = {}
         self._last_id = 0
         self.by_client: dict[str, Session] = {}
@@ -64,7 +67,7 @@ class Sessions:
 
     def _load_one(self, view: ReadTransaction, session_id: int, value: bytes, now_ms: int) -> None:
         record = records.decode_session(value)
-        session = Session(session_id, record.client_id, record.version, record.expiry_s)
+        session = self._make(session_id, record.client_id, record.version, record.expiry_s)
         session.persistent = True
         was_connected = record.disconnected_ms == 0
         # A clock which went back must not make a session live longer than it asked for.
@@ -116,11 +119,14 @@ class Sessions:
             existing.disconnected_ms = 0
             self._save(existing)
             return existing, True
-        session = Session(self.new_id(), client_id, version, expiry_s)
+        session = self._make(self.new_id(), client_id, version, expiry_s)
         self.by_client[client_id] = session
         if session.persistent:
             self._save(session)
         return session, False
+
+    def _make(self, session_id: int, client_id: str, version: int, expiry_s: int) -> Session:
+        return Session(session_id, client_id, version, expiry_s, self._packet_ids)
 
     def is_stored(self, client_id: str) -> bool:
         session = self.by_client.get(client_id)

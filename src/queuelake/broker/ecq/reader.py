@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from queuelake.broker.deliveries import Consumer, Deliveries, Delivery
+from queuelake.broker.deliveries import Consumer, Delivery
 from queuelake.broker.ecq.topics import address
 from queuelake.broker.queues.incoming import EXPIRY
 from queuelake.engine.kinds import ecq as m
@@ -141,10 +141,7 @@ class Reader(Consumer):
         return t.read_entry(view, self.digest, row)
 
     def deliver(self, record: Record, tag: int) -> None:
-        deliveries = self.session.deliveries
-        if deliveries is None:
-            deliveries = self.session.deliveries = Deliveries()
-        deliveries.add(Delivery(self, record, 0, tag, 1))
+        self.session.deliver(Delivery(self, record, 0, tag, 1))
 
     def withdraw(self) -> None:
         """What has not left will not."""

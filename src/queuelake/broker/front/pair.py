@@ -1,8 +1,8 @@
 """Two transports which are each other's network: a client's connection to a broker of this process.
 
 What is written at one end arrives at the other in a later turn of the loop, in one piece for each
-turn. A protocol which pauses reading lets the bytes wait, and the writer's protocol is told to pause
-when there are too many, as with a socket.
+turn. A protocol which pauses reading lets the bytes wait, and the writer's protocol is told to
+pause when there are too many, as with a socket.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from queuelake.broker.deliveries import Consumer, Deliveries, Delivery
+from queuelake.broker.deliveries import Consumer, Delivery
 from queuelake.broker.queues.incoming import EXPIRY
 from queuelake.engine.commands import ACK, NACK, REJECT, Settle
 from queuelake.engine.policy.retry import backoff_ms
@@ -105,10 +105,7 @@ class Subscriber(Consumer):
         self.starts = None
 
     def deliver(self, delivery: Delivery) -> None:
-        deliveries = self.session.deliveries
-        if deliveries is None:
-            deliveries = self.session.deliveries = Deliveries()
-        deliveries.add(delivery)
+        self.session.deliver(delivery)
 
     def delivery_qos(self, record: Record) -> int:
         granted = self.subscription.qos

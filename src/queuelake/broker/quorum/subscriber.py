@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from queuelake.broker.deliveries import Consumer, Deliveries, Delivery
+from queuelake.broker.deliveries import Consumer, Delivery
 from queuelake.broker.queues.incoming import EXPIRY
 from queuelake.broker.queues.subscriber import EXPIRY_ID, EXPIRY_S_MAX
 from queuelake.broker.quorum import tracing
@@ -143,10 +143,7 @@ class QuorumSubscriber(Consumer):
             self._note_id(record.message_id, record.seq)
         granted = self.subscription.qos
         qos = (record.qos if record.qos < granted else granted) or 1
-        deliveries = self.session.deliveries
-        if deliveries is None:
-            deliveries = self.session.deliveries = Deliveries()
-        deliveries.add(Delivery(self, record, PARTITION, msg_id, qos))
+        self.session.deliver(Delivery(self, record, PARTITION, msg_id, qos))
 
     def _note_id(self, message_id: bytes, seq: int) -> None:
         """One id may stand for several messages: producers do not know of each other."""
