@@ -20,7 +20,8 @@ from hypothesis.stateful import (
 
 from queuelake.broker.connection import Connection
 from queuelake.broker.line import Outgoing
-from queuelake.broker.session import PACKET_ID_MAX, Session
+from queuelake.broker.packet_ids import PACKET_ID_MAX
+from queuelake.broker.session import Session
 from queuelake.protocol.message import Message
 from tests.harness import packets as p
 from tests.harness.packets import Packet

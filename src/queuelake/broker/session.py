@@ -115,12 +115,7 @@ class Session:
     )
 
     def __init__(
-        self,
-        session_id: int,
-        client_id: str,
-        version: int,
-        expiry_s: int,
-        packet_ids: PacketIds = ALONE,
+        self, session_id: int, client_id: str, version: int, expiry_s: int, ids: PacketIds = ALONE
     ) -> None:
         self.id: int = session_id
         self.client_id: str = client_id
@@ -135,7 +130,7 @@ class Session:
         self.consumers: list[Subscriber] = []  # of queues
         self.former: list[Subscriber] = []  # unsubscribed, and may have something in hand
         self.deliveries: Deliveries | None = None
-        self._packet_ids: PacketIds = packet_ids
+        self._packet_ids: PacketIds = ids
         # What the connected client asked for.
         self.window: int = WINDOW_MAX
         self.packet_size_max: int = 0
@@ -193,10 +188,9 @@ class Session:
 
     def deliver(self, delivery: Delivery) -> None:
         """A queue has something for this client."""
-        deliveries = self.deliveries
-        if deliveries is None:
-            deliveries = self.deliveries = Deliveries(self._packet_ids.deliveries)
-        deliveries.add(delivery)
+        if self.deliveries is None:
+            self.deliveries = Deliveries(self._packet_ids.deliveries)
+        self.deliveries.add(delivery)
 
     # Messages towards the client
 
