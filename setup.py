@@ -42,6 +42,7 @@ HOT = (
     "src/queuelake/storage/queue_tables.py",
     "src/queuelake/storage/sdv_tables.py",
     "src/queuelake/storage/stage_tables.py",
+    "src/queuelake/broker/aliases.py",
     "src/queuelake/broker/auth/acl.py",
     "src/queuelake/broker/auth/filters.py",
     "src/queuelake/broker/clock.py",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable
+from typing import Final
 
 from queuelake.errors import ConfigError
 from queuelake.settings import Tls
 
+# In what a node says of its client: whom it has proven to be, at another shard of the cluster.
+PROVEN_USER: Final = "proven_user"
 # Attributes of a subject as RFC 4514 abbreviates them.
 _SHORT_NAMES = {
     "commonName": "CN",

@@ -15,7 +15,7 @@ from typing import TypeVar, final
 
 from queuelake.broker.auth.acl import ClientAcl
 from queuelake.broker.auth.authenticator import Authenticator, Identity, Login
-from queuelake.broker.certificates import certificate_user
+from queuelake.broker.certificates import PROVEN_USER, certificate_user
 from queuelake.broker.clock import SLOT_MS, Clock, TimerWheel
 from queuelake.broker.committer import Committer, CommitThread
 from queuelake.broker.connection import Connection
@@ -177,7 +177,9 @@ class Broker:
             connection.loopback = is_loopback(connection.peer_ip)
         else:
             connection.loopback = True
-        connection.certificate_user = certificate_user(transport, self.settings.tls)
+        connection.certificate_user = transport.get_extra_info(PROVEN_USER) or certificate_user(
+            transport, self.settings.tls
+        )
         ip = connection.peer_ip
         self.connections.add(connection)
         self._per_ip[ip] = self._per_ip.get(ip, 0) + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from queuelake.broker.aliases import resolve_alias
 from queuelake.broker.packet_ids import PACKET_ID_MAX
 from queuelake.broker.queues.publishing import publish
 from queuelake.broker.queues.target import Target
@@ -48,7 +49,11 @@ def on_publish(connection: Connection, packet: Publish, now_ms: int) -> None:
         connection.throttle.published(len(packet.body))
     topic = packet.topic
     if packet.alias or len(topic) == 0:
-        topic = _resolve_alias(connection, packet)
+        if connection.aliases is None:
+            connection.aliases = {}
+        topic = resolve_alias(
+            connection.aliases, packet, connection.version, connection.terms.alias_max
+        )
     if qos == 2 and packet.packet_id in session.inbound:
         # Sent again because our PUBREC was lost: the message is here already, stored or nearly so.
         durable = connection.runner.is_receiving(session, packet.packet_id)
@@ -279,26 +284,6 @@ def _answer_queue(
         session.inbound.add(packet.packet_id)
     problem = connection.delivery.queues.problem if connection.request_problem else ""
     connection.answer(refused(connection, kind, packet.packet_id, reason, problem), False)
-
-
-def _resolve_alias(connection: Connection, packet: Publish) -> bytes:
-    alias = packet.alias
-    if alias == 0:
-        if connection.version == V5:
-            raise ProtocolViolationError("PUBLISH with neither topic nor alias")
-        raise PeerError.because(reasons.TOPIC_NAME_INVALID, "topic name is empty")
-    if alias < 0 or alias > connection.terms.alias_max:
-        raise PeerError.because(reasons.TOPIC_ALIAS_INVALID, f"topic alias {max(0, alias)}")
-    aliases = connection.aliases
-    if aliases is None:
-        aliases = connection.aliases = {}
-    if packet.topic:
-        aliases[alias] = packet.topic
-        return packet.topic
-    topic = aliases.get(alias)
-    if topic is None:
-        raise ProtocolViolationError(f"topic alias {alias} was never given a topic")
-    return topic
 
 
 def on_ack(connection: Connection, packet: Ack) -> None:
