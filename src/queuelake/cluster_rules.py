@@ -32,8 +32,6 @@ def config_findings(config: ClusterConfig) -> Iterator[Finding]:
     yield from _logins(config)
     yield from authorities("cluster.ca_file", config.ca_file)
     yield from key_pair("cluster", config.certificate, config.key)
-    if config.shards != 1:
-        yield _finding("shards", config.shards, "allowed: only 1 so far")
     if not LEASE_MS_MIN <= config.lease_ms <= LEASE_MS_MAX:
         seconds = f"{LEASE_MS_MIN // 1000}s to {LEASE_MS_MAX // 1000}s"
         yield _finding("lease", config.lease, f"allowed: {seconds}")

@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from queuelake.config_types import PositiveDuration, PositiveSize, Section, parse_duration
 
 NAME_CHARACTERS_MAX: Final = 64
+SHARDS_MAX: Final = 64
 
 
 class ClusterConfig(Section, frozen=True):
@@ -26,7 +27,7 @@ class ClusterConfig(Section, frozen=True):
     ca_file: str = ""
     certificate: str = ""
     key: str = ""
-    shards: Annotated[int, Meta(ge=1)] = 1
+    shards: Annotated[int, Meta(ge=1, le=SHARDS_MAX)] = 1
     replicas: Annotated[int, Meta(ge=1, le=5)] = 3
     lease: PositiveDuration = "5s"
     log_bytes_max: PositiveSize = 4 * 1024**3

@@ -186,7 +186,7 @@ class MetricsSnapshot(Struct, frozen=True):
     ecq: Annotated[EcqFigures, Meta(description="device mailboxes")] = EcqFigures()
     sdv: Annotated[SdvFigures, Meta(description="vehicle fan-out")] = SdvFigures()
     archive: ArchiveFigures = ArchiveFigures()
-    cluster: Annotated[ClusterFigures | None, Meta(description="of a node of one")] = None
+    cluster: Annotated[list[ClusterFigures], Meta(description="by shard; empty: no cluster")] = []
 
 
 class GrpcStart(Struct, frozen=True):

@@ -34,6 +34,7 @@ class MemberInfo(Struct, frozen=True):
     addresses: list[str]
     draining: Annotated[bool, Meta(description="it does not become the owner")] = False
     problem: str = ""
+    owns: Annotated[list[int], Meta(description="the shards whose owner it is")] = []
 
 
 class ShardInfo(Struct, frozen=True):
@@ -64,6 +65,7 @@ class ShardList(Struct, frozen=True):
 
 class TransferWanted(Struct, frozen=True, forbid_unknown_fields=True):
     node: Annotated[str, Meta(description="the next owner; empty: whoever is furthest")] = ""
+    shard: Annotated[int | None, Meta(description="needed when there are several")] = None
 
 
 class DrainWanted(Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,18 +86,30 @@ class Drained(Struct, frozen=True):
     draining: bool
 
 
-class Checked(Struct, frozen=True):
-    """The hashes of all replicas at one position of the log."""
+class CheckedShard(Struct, frozen=True):
+    """The hashes of all replicas at one position of the log of a shard."""
 
+    shard: int
     position: int
     equal: bool
     hashes: Annotated[dict[str, str], Meta(description="by node")]
     missing: Annotated[list[str], Meta(description="nodes which are alive and did not answer")]
 
 
-class ClusterFigures(Struct, frozen=True):
-    """For the metrics of a node."""
+class Checked(Struct, frozen=True, omit_defaults=True):
+    """The hashes of all replicas at one position of the log, or at one of each log."""
 
+    position: Annotated[int, Meta(description="of several shards, the sum")]
+    equal: bool
+    hashes: Annotated[dict[str, str], Meta(description="by node")]
+    missing: Annotated[list[str], Meta(description="nodes which are alive and did not answer")]
+    shards: Annotated[list[CheckedShard], Meta(description="empty: there is one shard")] = []
+
+
+class ClusterFigures(Struct, frozen=True):
+    """For the metrics of a node, about one shard."""
+
+    shard: int = 0
     is_owner: bool = False
     epoch: int = 0
     position: int = 0

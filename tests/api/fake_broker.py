@@ -111,5 +111,5 @@ SNAPSHOT = MetricsSnapshot(
         QueueMetrics(queue='$queue/a"b'),
     ],
     webhook_alerts_by_result={"sent": 2},
-    cluster=ClusterFigures(is_owner=True, epoch=3, lag_by_node={"a": 0, "b": 7}),
+    cluster=[ClusterFigures(is_owner=True, epoch=3, lag_by_node={"a": 0, "b": 7})],
 )

@@ -57,7 +57,7 @@ def test_a_node_is_called_as_its_host_without_what_splits_a_subject(
 @pytest.mark.parametrize(
     ("assignment", "reason"),
     [
-        ("shards=2", "cluster.shards = 2: allowed: only 1 so far"),
+        ("shards=65", "cluster.shards = 65: allowed: an integer from 1 to 64"),
         ("replicas=0", "cluster.replicas = 0: allowed: an integer from 1 to 5"),
         ("replicas=6", "cluster.replicas = 6: allowed: an integer from 1 to 5"),
         ("lease=999ms", 'cluster.lease = "999ms": allowed: 1s to 60s'),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -22,17 +22,26 @@ COUNTERS = {
 }
 
 
-def cluster_families(figures: ClusterFigures | None) -> Iterator[Metric]:
-    if figures is None:
+def cluster_families(figures: Sequence[ClusterFigures]) -> Iterator[Metric]:
+    """One sample of each for a shard; the label `shard` is there when there are several."""
+    if not figures:
         return
-    for field, name, text in GAUGES:
-        yield GaugeMetricFamily(f"queuelake_cluster_{name}", text, value=getattr(figures, field))
-    for field, text in COUNTERS.items():
-        value = getattr(figures, field)
-        yield CounterMetricFamily(f"queuelake_cluster_{field}", text, value=value)
-    lag = GaugeMetricFamily(
-        "queuelake_cluster_lag", "Positions a node which is heard is behind", labels=["node"]
-    )
-    for node, behind in sorted(figures.lag_by_node.items()):
-        lag.add_metric([node], behind)
+    labels = ["shard"] if len(figures) > 1 else []
+    families: list[tuple[str, CounterMetricFamily | GaugeMetricFamily]] = [
+        (field, GaugeMetricFamily(f"queuelake_cluster_{name}", text, labels=labels))
+        for field, name, text in GAUGES
+    ]
+    families += [
+        (field, CounterMetricFamily(f"queuelake_cluster_{field}", text, labels=labels))
+        for field, text in COUNTERS.items()
+    ]
+    text = "Positions a node which is heard is behind"
+    lag = GaugeMetricFamily("queuelake_cluster_lag", text, labels=["node", *labels])
+    for one in figures:
+        values = [str(one.shard)] if labels else []
+        for field, family in families:
+            family.add_metric(values, getattr(one, field))
+        for node, behind in sorted(one.lag_by_node.items()):
+            lag.add_metric([node, *values], behind)
+    yield from [family for _, family in families]
     yield lag

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import os
 import shutil
@@ -25,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from queuelake.broker.audit import CHANGES, Audit
-from queuelake.broker.operation import Operation
+from queuelake.broker.operation import Operation, perform
 from queuelake.control import (
     SOCKET_NAME,
     SOCKET_PATH_BYTES_MAX,
@@ -140,7 +139,7 @@ class ControlServer:
             if self._audit is not None and request.op in CHANGES:
                 result = await self._change(self._audit, operation, request)
             else:
-                result = await _run(operation, request.args)
+                result = await perform(operation, request.args)
             raw = msgspec.Raw(msgspec.msgpack.encode(result))
             return encode_frame(Response(request.id, True, result=raw))
         except QueuelakeError as exc:
@@ -156,19 +155,14 @@ class ControlServer:
         before = None
         if look:
             with contextlib.suppress(QueuelakeError):  # there was nothing
-                before = await _run(self._operations[look], request.args)
+                before = await perform(self._operations[look], request.args)
         try:
-            result = await _run(operation, request.args)
+            result = await perform(operation, request.args)
         except QueuelakeError as exc:
             await audit.note(request, before, None, str(exc))
             raise
         await audit.note(request, before, result, "")
         return result
-
-
-async def _run(operation: Operation, args: dict[str, object]) -> object:
-    result = operation(args)
-    return await result if inspect.isawaitable(result) else result
 
 
 def _place(data_dir: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -12,6 +13,12 @@ from queuelake.errors import RefusedError, StorageError
 ITEMS_PER_PAGE_MAX: Final = 1_000
 
 Operation = Callable[[dict[str, object]], object | Awaitable[object]]
+
+
+async def perform(operation: Operation, args: dict[str, object]) -> object:
+    """Its result, whether it is there at once or has to be waited for."""
+    result = operation(args)
+    return await result if inspect.isawaitable(result) else result
 
 
 def page_limit(args: dict[str, object], most: int = ITEMS_PER_PAGE_MAX) -> int:

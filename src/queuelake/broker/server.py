@@ -161,7 +161,7 @@ class Server:
 
     def _child_died(self, name: str) -> None:
         if self._node is not None:
-            self._node.store.free_dead_readers()
+            self._node.free_dead_readers()
 
     async def _children_started(self, supervisor: Supervisor) -> None:
         """`ready` means every address answers; a broken child delays it, no more."""
@@ -222,4 +222,4 @@ async def _sync_now_and_then(node: Node) -> None:
     """`durability = "buffered"`: at most this much is lost when the machine loses power."""
     while True:
         await asyncio.sleep(BUFFERED_SYNC_S)
-        await asyncio.to_thread(node.store.sync)
+        await asyncio.to_thread(node.sync)

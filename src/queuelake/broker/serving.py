@@ -44,8 +44,6 @@ class Place(NamedTuple):
 class Node(Protocol):
     """What a process serves: a broker of its own, or a place in a cluster."""
 
-    store: LmdbStore
-
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
@@ -60,6 +58,14 @@ class Node(Protocol):
 
     def reload(self) -> None:
         """Read users, token keys and rules again; what is wrong is kept as it was."""
+        ...
+
+    def sync(self) -> None:
+        """Write to disk what is committed; called in any thread."""
+        ...
+
+    def free_dead_readers(self) -> None:
+        """A process which may have read a store has ended."""
         ...
 
 
@@ -117,6 +123,12 @@ class Serving:
                 for mistake in error.mistakes:
                     log.error("%s kept as it was: %s", name, mistake)
         self._renewing = asyncio.ensure_future(self.broker.permissions.renew())
+
+    def sync(self) -> None:
+        self.store.sync()
+
+    def free_dead_readers(self) -> None:
+        self.store.free_dead_readers()
 
     async def stop(self) -> None:
         """Tell every client, and write what is left."""

@@ -150,6 +150,8 @@ async def fetch_copy(
     node: str,
     directory: Path,
     progress: Progress = lambda done, total: None,
+    *,
+    shard: int = 0,
 ) -> Path:
     """Copy the store of that node to `directory/store.partial`; returns where it is.
 
@@ -158,7 +160,7 @@ async def fetch_copy(
     """
     partial = directory / PARTIAL_NAME
     reader = asyncio.StreamReader(limit=CHUNK_BYTES)
-    tunnel = tunnels.open(node, KIND, {}, asyncio.StreamReaderProtocol(reader))
+    tunnel = tunnels.open(node, KIND, {"shard": shard}, asyncio.StreamReaderProtocol(reader))
     try:
         await _delete(partial)
         partial.mkdir(mode=0o700)

@@ -65,6 +65,8 @@ class Ownership:
       when the record is lost meanwhile. After False or an error the record is given up.
     - `lost(reason)` is called once for each `take_over` which returned True, unless `release` was
       called since: this node is not the owner any more.
+    - `give_way_s(former)` tells how long other nodes may go first when `former` is gone, or when
+      nobody had it ("").
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Ownership:
         fit: Callable[[], bool],
         take_over: Callable[[int], Awaitable[bool]],
         lost: Callable[[str], None],
+        give_way_s: Callable[[str], float] = lambda former: 0.0,
         subject: str = "lease",
     ) -> None:
         self._leases = leases
@@ -90,6 +93,7 @@ class Ownership:
         self._fit = fit
         self._take_over = take_over
         self._lost = lost
+        self._give_way_s = give_way_s
         self._subject = subject  # where the others hear that the record was given up
         self.lease: Lease | None = None  # last seen
         self._revision = -1  # of it; below that of no record at all
@@ -166,6 +170,7 @@ class Ownership:
         lease = self.lease
         if lease is None or not (lease.node or lease.heir):
             await asyncio.sleep(self._dice.uniform(0, self._lease_s * JITTER_MAX))
+            await self._give_way("")
             return True
         first = lease.node or lease.heir
         if first == self._node:  # as the heir, or what was ours in a life before
@@ -173,9 +178,19 @@ class Ownership:
         if self._clock() - self._seen_at >= self._lease_s + self._patience_s:
             return True
         try:
-            return not await self._call(self._messenger.is_there(first))
+            if await self._call(self._messenger.is_there(first)):
+                return False
         except (EngineError, TimeoutError):
             return False
+        await self._give_way(first)
+        return True
+
+    async def _give_way(self, former: str) -> None:
+        """Another node may be a better place: it looks now, and has a moment to be first."""
+        wait_s = self._give_way_s(former)
+        if wait_s:
+            self._messenger.send(self._subject, b"")
+            await asyncio.sleep(wait_s)
 
     async def _claim(self) -> Tenure | None:
         """A claim of unknown outcome needs no care: if it was done, the record names us next time,

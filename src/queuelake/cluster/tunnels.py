@@ -86,6 +86,12 @@ class Tunnels:
         if found is not None:
             found.lose(reason)
 
+    def lose_shard(self, node: str, shard: int, reason: str) -> None:
+        """What we opened to that node for this shard is lost: it does not serve it any more."""
+        found = self._nodes.get(node)
+        if found is not None:
+            found.lose_shard(shard, reason)
+
     def count(self, node: str) -> int:
         """How many tunnels there are with that node."""
         found = self._nodes.get(node)
@@ -157,7 +163,7 @@ class _Node:
         self.control(frames.encode_opening(number, kind, info))
         if not len(self):
             self._silent_beats = 0  # until now nobody had to be heard
-        extra = {"node": self._name}
+        extra = {"node": self._name, "shard": info.get("shard", 0)}
         tunnel = Tunnel(self, number, True, extra, open_in=self._flow.sent + 1)
         self._opened[number] = tunnel
         tunnel.connect(protocol)
@@ -330,6 +336,15 @@ class _Node:
         """Both sides lose what there is."""
         self._lose(reason, self._flow.received + 1)
 
+    def lose_shard(self, shard: int, reason: str) -> None:
+        for tunnel in list(self._opened.values()):
+            if tunnel.get_extra_info("shard") == shard:
+                self._lose_opened(tunnel, reason)
+
+    def _lose_opened(self, tunnel: Tunnel, reason: str) -> None:
+        self.control(frames.encode_reset(True, tunnel.number, reason))
+        tunnel.lose(reason)
+
     def _lose(self, reason: str, counts_from: int) -> None:
         self._lose_here(reason)
         self.control(frames.encode_lost(counts_from))
@@ -348,5 +363,4 @@ class _Node:
         for tunnel in list(self._opened.values()):
             if tunnel.open_in < counts_from:
                 # Its opening may have left in a later message than the earliest.
-                self.control(frames.encode_reset(True, tunnel.number, reason))
-                tunnel.lose(reason)
+                self._lose_opened(tunnel, reason)

@@ -19,7 +19,7 @@ CUT = "All clients lose their connections and come back; nothing that was confir
 
 def is_node_of_one(visit: Visit) -> bool:
     metrics = visit.sampler.metrics
-    return metrics is not None and metrics.cluster is not None
+    return metrics is not None and bool(metrics.cluster)
 
 
 @page("/cluster", "Cluster", icon="hub", section="Administration", when=is_node_of_one)

@@ -81,12 +81,12 @@ class Following:
             raise StorageError("a copy of the store is needed, and there is no owner to ask")
         self.is_copying = True
         try:
-            await fetch_copy(member.tunnels, owner, member.place.data_dir)
+            await fetch_copy(member.tunnels, owner, member.directory, shard=member.shard)
             await member.follower.close()
             async with member.heart.not_syncing:
                 member.store.close()
                 try:
-                    install_copy(member.place.data_dir)
+                    install_copy(member.directory)
                 finally:
                     member.store_replaced()
         except (QueuelakeError, OSError) as error:

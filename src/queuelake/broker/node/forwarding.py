@@ -23,15 +23,20 @@ T = TypeVar("T")
 
 
 class Forwarding:
-    def __init__(self, tunnels: Tunnels, owner: Callable[[], str]) -> None:
+    def __init__(self, tunnels: Tunnels, owner: Callable[[], str], shard: int) -> None:
         self._tunnels = tunnels
         self._owner = owner
+        self._shard = shard
         self._calls: dict[str, Calls] = {}
 
     def operation(self, name: str) -> Operation:
         """What does this operation wherever the owner is."""
 
         async def ask(args: dict[str, object]) -> object:
+            node = self._owner()
+            if node and name in STAGING:
+                words = f"rows are written at the owner, node {node}; this is another one"
+                raise ConflictError(words)
             return await self.ask(name, args, object)
 
         return ask
@@ -40,8 +45,6 @@ class Forwarding:
         node = self._owner()
         if not node:
             raise BrokerDownError("the cluster has no owner at the moment; try again")
-        if name in STAGING:
-            raise ConflictError(f"rows are written at the owner, node {node}; this is another one")
         return await self._to(node).call(name, kind, args, TIMEOUT_S)
 
     def _to(self, node: str) -> Calls:
@@ -58,7 +61,7 @@ class Forwarding:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        transport = self._tunnels.open(node, KIND, {}, protocol)
+        transport = self._tunnels.open(node, KIND, {"shard": self._shard}, protocol)
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     async def close(self) -> None:

@@ -1,44 +1,57 @@
-"""A node joins its cluster: a store for it, the engine, then the member."""
+"""A node joins its cluster: the engine, a log for each shard, then the node with its stores."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+from pathlib import Path
 from typing import Final
 
-from queuelake.broker.node.member import SHARD, Member
+from queuelake.broker.node.member import SHARDS, directory_of
+from queuelake.broker.node.node import Node
 from queuelake.broker.serving import Place
 from queuelake.cluster.engine import EngineError, Log
 from queuelake.cluster.nats_engine import NatsEngine
-from queuelake.storage.lmdb_store import LmdbStore
+from queuelake.errors import ConfigError
+from queuelake.storage.backup import STORE_NAME
 
 log = logging.getLogger("queuelake.node")
 
 AGAIN_S: Final = 1.0
 
 
-async def join(place: Place, stack: contextlib.AsyncExitStack) -> Member:
+async def join(place: Place, stack: contextlib.AsyncExitStack) -> Node:
     """For as long as it takes: a cluster which starts has no majority at first."""
     config = place.settings.cluster
-
-    def open_store() -> LmdbStore:
-        return LmdbStore(place.data_dir, place.settings.storage, replicated=True)
-
     engine = await NatsEngine.connect(config)
     stack.push_async_callback(engine.close)
-    shard_log = await _log_when_there(engine)
-    member = Member(place, open_store, engine, shard_log)
-    stack.callback(member.close_store)
-    return member
+    logs = [await _log_when_there(engine, shard) for shard in range(config.shards)]
+    _prepare_directories(place.data_dir, config.shards)
+    node = Node(place, engine, logs)
+    stack.callback(node.close_stores)
+    return node
 
 
-async def _log_when_there(engine: NatsEngine) -> Log:
+def _prepare_directories(data_dir: Path, shards: int) -> None:
+    """What is in a store was placed for so many shards; with more or fewer it is not found.
+
+    Those of the others are made before there is any store, so one without them was a node alone.
+    """
+    found = 1 + sum(1 for _ in (data_dir / SHARDS).glob("[0-9]*"))
+    if found > shards or (found == 1 < shards and (data_dir / STORE_NAME).exists()):
+        words = f"cluster.shards = {shards}: the data directory {data_dir} has stores for {found}"
+        raise ConfigError([words])
+    for shard in range(1, shards):
+        directory_of(data_dir, shard).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+async def _log_when_there(engine: NatsEngine, shard: int) -> Log:
     told = ""
     while True:
         try:
-            log_of_shard = await engine.log(SHARD)
-            await engine.leases(SHARD)
+            log_of_shard = await engine.log(shard)
+            await engine.leases(shard)
             return log_of_shard
         except EngineError as error:
             if str(error) != told:

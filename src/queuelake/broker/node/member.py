@@ -1,4 +1,4 @@
-"""The life of a node in a cluster: it follows the log, owns it for a while, and follows again.
+"""The life of one shard at one node: it follows the log, owns it for a while, and follows again.
 
     following --- the lease is ours, the log is read to its end ---> owning
     owning ------ the lease is lost, an append is not ours ---------> following
@@ -17,87 +17,92 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from queuelake.broker.committer import CommitThread
 from queuelake.broker.connection import Connection
-from queuelake.broker.listener import ClientProtocol
-from queuelake.broker.node import forwarding
+from queuelake.broker.node import choosing, forwarding
 from queuelake.broker.node.following import AGAIN_S, Following
 from queuelake.broker.node.heart import Heart
 from queuelake.broker.node.news import News
-from queuelake.broker.node.operations import NodeOperations
-from queuelake.broker.node.roster import Roster
-from queuelake.broker.node.unserved import last_words
-from queuelake.broker.operation import Operation
-from queuelake.broker.serving import Place, Serving
+from queuelake.broker.node.roster import Report, Roster
+from queuelake.broker.node.shard_operations import ShardOperations
+from queuelake.broker.operation import Operation, perform
+from queuelake.broker.serving import Serving
 from queuelake.cluster.committer import ReplicatedCommitter
-from queuelake.cluster.copying import KIND as STORE
 from queuelake.cluster.copying import StoreCopies
 from queuelake.cluster.engine import Log
 from queuelake.cluster.follower import Follower
-from queuelake.cluster.nats_engine import NatsEngine
 from queuelake.cluster.ownership import Ownership
-from queuelake.cluster.relay import KIND as CLIENT
-from queuelake.cluster.relay import Relays
 from queuelake.cluster.replica import Position, Replica
+from queuelake.cluster.shard_messenger import messenger_of
 from queuelake.cluster.taking_over import take_over
-from queuelake.cluster.tunnels import Tunnels
+from queuelake.errors import NotFoundError
 from queuelake.storage.lmdb_store import LmdbStore
 
-log = logging.getLogger("queuelake.node")
+if TYPE_CHECKING:
+    from queuelake.broker.node.node import Node
 
-SHARD: Final = 0
 THREADS: Final = 4
+SHARDS: Final = "shards"  # in the data directory: those behind the first
 
 T = TypeVar("T")
 
 
-class Member:
-    """One node. Make it with `join`."""
+def directory_of(data_dir: Path, shard: int) -> Path:
+    """Where the store of a shard is; the first one is where a node which is alone has its own."""
+    return data_dir / SHARDS / str(shard) if shard else data_dir
 
-    def __init__(
-        self, place: Place, open_store: Callable[[], LmdbStore], engine: NatsEngine, shard_log: Log
-    ) -> None:
+
+class Member:
+    """One shard at this node."""
+
+    def __init__(self, node: Node, shard: int, shard_log: Log) -> None:
+        place = node.place
+        self.node = node
+        self.shard = shard
         self.place = place
-        self.open_store = open_store
-        self.store = store = open_store()
-        self.engine = engine
+        self.directory = directory_of(place.data_dir, shard)
+        self.store = store = self._open_store()
+        self.engine = node.engine
+        self.tunnels = node.tunnels
+        self.messenger = messenger_of(node.engine.messenger, shard)
         self.log = shard_log
-        self.config = place.settings.cluster
-        self.name = self.config.node_name
-        self.started_at_s = time.time()
+        self.config = node.config
+        self.name = node.name
+        self.logger = logging.getLogger(node.log_name(shard))
         self.serving: Serving | None = None
         self.committer: ReplicatedCommitter | None = None
-        self.draining = False
         self.failovers = 0
         self.fenced = 0
+        self.heir = ""  # to whom it was handed over, until there is an owner again
         self.heart = Heart(self)
-        self.roster = Roster(engine.messenger, time.monotonic, self._owner_changed, self._met)
-        self.news = News(engine.messenger)
-        self.operations = NodeOperations(self)
-        self._threads = ThreadPoolExecutor(THREADS, "node")
+        self.roster = Roster(
+            self.messenger, time.monotonic, self._owner_changed, node.tunnels.greet
+        )
+        self.news = News(self.messenger)
+        self.operations = ShardOperations(self)
+        self._threads = ThreadPoolExecutor(THREADS, f"shard-{shard}")
         self.following = Following(self)
         with store.view() as view:
             self.replica = Replica(Position.read(view))
         self.follower = self._new_follower()
-        self.store_copies = StoreCopies(place.data_dir, self._free_dead_readers)
-        self.tunnels = Tunnels(
-            engine.messenger,
-            {
-                CLIENT: self._accept_client,
-                forwarding.KIND: self._accept_control,
-                STORE: self.store_copies.accept,
-            },
-        )
-        self.relays = Relays(self.tunnels, self.owner, last_words=last_words)
-        self.forwarding = forwarding.Forwarding(self.tunnels, self.owner)
+        self.store_copies = StoreCopies(self.directory, self.free_dead_readers)
+        self.forwarding = forwarding.Forwarding(self.tunnels, self.owner, shard)
         self.ownership: Ownership | None = None
         self._owner_news = asyncio.Event()  # another one each time
         self._leaving: Serving | None = None  # the broker which is being stopped
         self._changing = asyncio.Lock()  # between following and owning
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[None]] = set()
+
+    def _open_store(self) -> LmdbStore:
+        return LmdbStore(self.directory, self.place.settings.storage, replicated=True)
+
+    @property
+    def draining(self) -> bool:
+        return self.node.draining
 
     def _new_follower(self) -> Follower:
         return Follower(
@@ -114,15 +119,13 @@ class Member:
     # Beginning and end
 
     async def start(self) -> None:
-        leases = await self.engine.leases(SHARD)
-        messenger = self.engine.messenger
-        await self.tunnels.start()
+        leases = await self.engine.leases(self.shard)
         await self.roster.start()
         await self.news.hear(self._told)
         await self.operations.start()
         self.ownership = Ownership(
             leases,
-            messenger,
+            self.messenger,
             self.name,
             self.config.lease_ms / 1000,
             time.monotonic,
@@ -130,6 +133,7 @@ class Member:
             fit=self._is_fit,
             take_over=self._take_over,
             lost=self._lost_lease,
+            give_way_s=self._give_way_s,
         )
         self.following.start()
         self._tasks = [
@@ -143,13 +147,12 @@ class Member:
             try:
                 await work()
             except Exception as error:
-                log.exception("%s", name)
+                self.logger.exception("%s", name)
                 self._lost_log(f"internal error of {name}: {error!r}")
             await asyncio.sleep(AGAIN_S)
 
-    async def stop(self) -> None:
-        """Leave: the owner hands on what it has first."""
-        self.draining = True
+    async def leave(self) -> None:
+        """The owner hands on what it has; nothing is read or written any more."""
         if self.serving is None:
             await self._end_tasks()  # it may be taking over: not any more
         await self.hand_over("")
@@ -157,12 +160,12 @@ class Member:
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.following.stop()
         await self.follower.close()
-        self.relays.close()
+
+    async def close(self) -> None:
+        """After `leave`: everything but the store, which is closed last of all."""
         await self.store_copies.close()
-        self.tunnels.close()
         self.news.close()
         await self.forwarding.close()
-        await self.engine.close()
         self._threads.shutdown(wait=True)
 
     async def _end_tasks(self) -> None:
@@ -170,15 +173,12 @@ class Member:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def close_store(self) -> None:
-        self.store.close()
-
-    def _free_dead_readers(self) -> None:
+    def free_dead_readers(self) -> None:
         self.store.free_dead_readers()
 
     def store_replaced(self) -> None:
         """There is another store in the place of ours, which is closed."""
-        self.store = self.open_store()
+        self.store = self._open_store()
         with self.store.view() as view:
             self.replica = Replica(Position.read(view))
         self.follower = self._new_follower()
@@ -192,20 +192,28 @@ class Member:
                 return
             try:
                 await serving.stop()
-                assert self.ownership is not None
-                await self.ownership.release(heir or self.best_heir())
+                await self._release(heir or self.best_heir())
             finally:
                 self._leaving = None
                 self._follow_again()
 
+    async def _release(self, heir: str) -> None:
+        assert self.ownership is not None
+        self.heir = heir
+        await self.ownership.release(heir)
+
     def best_heir(self) -> str:
-        """The node which has most of the log, of those which can be the owner; empty: none."""
-        others = [
-            one
-            for one in self.roster.alive()
-            if one.node != self.name and one.role == "replica" and not one.draining
-        ]
-        return max(others, key=lambda one: one.position).node if others else ""
+        return choosing.best_heir(self.heirs(), self.node.load)
+
+    def heirs(self) -> list[Report]:
+        """The other nodes which could be the owner now."""
+        return [one for one in choosing.able(self.roster.alive()) if one.node != self.name]
+
+    def _give_way_s(self, former: str) -> float:
+        if self.node.shards == 1:
+            return 0.0
+        others = [one.node for one in self.heirs()]
+        return choosing.give_way_s(self.shard, self.name, others, former)
 
     def _told(self, position: int) -> None:
         self.follower.notify(position)
@@ -214,7 +222,7 @@ class Member:
 
     def _is_fit(self) -> bool:
         is_well = not self.following.problem and not self.following.is_copying
-        return not self.draining and is_well and self.engine.connected
+        return not self.draining and is_well and self.engine.connected and self.node.has_listened()
 
     async def _take_over(self, epoch: int) -> bool:
         async with self._changing:
@@ -255,7 +263,8 @@ class Member:
         self.committer, self.serving = committer, serving
         self.failovers += 1
         self.heart.tell()
-        log.info("owner since epoch %d, at position %d", epoch, self.replica.accepted.position)
+        position = self.replica.accepted.position
+        self.logger.info("owner since epoch %d, at position %d", epoch, position)
 
     def _no_longer_serving(self) -> Serving | None:
         """Everybody hears of it at once; what is left of the broker is for the caller to end."""
@@ -280,7 +289,7 @@ class Member:
         serving = self._no_longer_serving()
         if serving is not None:
             self.fenced += 1
-            log.warning("not the owner any more: %s", reason)
+            self.logger.warning("not the owner any more: %s", reason)
             serving.fail(reason)
             self.spawn(self._abandon(serving, is_ours_to_release))
 
@@ -289,7 +298,7 @@ class Member:
             try:
                 ends = [serving.stop()]
                 if is_ours_to_release and self.ownership is not None:
-                    ends.append(self.ownership.release(self.best_heir()))
+                    ends.append(self._release(self.best_heir()))
                 await asyncio.gather(*ends)
             finally:
                 self._follow_again()
@@ -309,7 +318,7 @@ class Member:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("in the background", exc_info=task.exception())
+            self.logger.error("in the background", exc_info=task.exception())
 
     # Clients and operations
 
@@ -318,51 +327,48 @@ class Member:
         return self.name if self.serving is not None else self.roster.owner()
 
     def _owner_changed(self, former: str, owner: str) -> None:
-        log.info("owner is %s, before it was %s", owner or "nobody", former or "nobody")
+        self.logger.info("owner is %s, before it was %s", owner or "nobody", former or "nobody")
         self._owner_news.set()
         self._owner_news = asyncio.Event()
-        self.relays.owner_changed()
+        if owner:
+            self.heir = ""
+        self.node.owner_changed()
         if not (former and owner):
             return  # who steps down says so, and ends its connections itself
         if former == self.name:
             self._lost_lease(f"node {owner} is the owner")
         else:
-            self.tunnels.lose(former, f"node {former} is not the owner any more")
-
-    def _met(self, node: str) -> None:
-        self.tunnels.greet(node)
+            self.node.lose_tunnels(self.shard, former)
 
     async def owner_after(self, former: str) -> None:
         """Wait until another node is the owner."""
         while self.owner() in ("", former):
             await self._owner_news.wait()
 
-    def protocol(self, listener: str) -> ClientProtocol:
-        """For a client which has just connected to this node."""
-        if self.serving is not None:
-            return self.serving.protocol(listener)
-        return self.relays.relay(listener)
-
-    def _accept_client(self, info: dict[str, object]) -> asyncio.Protocol | None:
+    def accept_client(self, info: Mapping[str, object]) -> asyncio.Protocol | None:
         if self.serving is None:
             return None
         return Connection(self.serving.broker, str(info["listener"]))  # type: ignore[return-value]
 
-    def _accept_control(self, _: dict[str, object]) -> asyncio.Protocol | None:
+    def accept_control(self) -> asyncio.Protocol | None:
         if self.serving is None:
             return None
-        return forwarding.answering(self.place.data_dir, forwarding.Owners(self._owners_table))
+        return forwarding.answering(self.place.data_dir, forwarding.Owners(self.owners_table))
 
-    def table(self, own: Mapping[str, Operation]) -> Mapping[str, Operation]:
-        """All operations, wherever they are done; `own` are those of this process."""
-        return forwarding.Table(
-            {**own, **self.operations.own()}, self._owners_table, self.forwarding
-        )
+    async def ask(self, name: str, args: dict[str, object], kind: type[T]) -> T:
+        """An operation of its broker, wherever that is."""
+        table = self.owners_table()
+        if table is None:
+            return await self.forwarding.ask(name, args, kind)
+        if name not in table:
+            raise NotFoundError(f"there is no control operation {name!r}")
+        return cast(T, await perform(table[name], args))
 
-    def _owners_table(self) -> Mapping[str, Operation] | None:
+    def owners_table(self) -> Mapping[str, Operation] | None:
+        """What the owner does; None: this node is not the owner."""
         if self.serving is None:
             return None
-        return {**self.serving.operations, **self.operations.owners()}
+        return {**self.serving.operations, **self.operations.table()}
 
     def epoch(self) -> int:
         lease = None if self.ownership is None else self.ownership.lease
@@ -370,7 +376,3 @@ class Member:
 
     def lease_age_s(self) -> float:
         return 0.0 if self.ownership is None else self.ownership.age_s
-
-    def reload(self) -> None:
-        if self.serving is not None:
-            self.serving.reload()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import secrets
 import time
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from queuelake import __version__
 from queuelake import control_cluster as ops
 from queuelake.broker.compiled import is_compiled
-from queuelake.broker.node.roster import ALIVE_S, Report
+from queuelake.broker.node import choosing, overview
+from queuelake.broker.node.member import Member
+from queuelake.broker.node.roster import ALIVE_S
+from queuelake.broker.node.shard_operations import NO_HEIR
 from queuelake.broker.operation import Operation
 from queuelake.broker.operations import by_listener
 from queuelake.broker.process_figures import read_process_figures
@@ -24,297 +25,238 @@ from queuelake.control_cluster import (
     ClusterFigures,
     ClusterInfo,
     Drained,
-    MemberInfo,
     Rebalanced,
-    Role,
     ShardInfo,
     Transferred,
 )
-from queuelake.errors import (
-    BrokerDownError,
-    ConflictError,
-    NotFoundError,
-    QueuelakeError,
-    RefusedError,
-)
+from queuelake.errors import ConflictError, NotFoundError, QueuelakeError, RefusedError
 
 if TYPE_CHECKING:
-    from queuelake.broker.node.member import Member
+    from queuelake.broker.node.node import Node
 
-# Less than whoever asks waits for.
-CHECK_TIMEOUT_S: Final = 50.0
-STATUS_TIMEOUT_S: Final = 2.0
-TRANSFER_TIMEOUT_S: Final = 30.0
-NO_HEIR: Final = "no other node can be the owner now: none is alive, in order and not draining"
+STATUS_TIMEOUT_S: Final = 2.0  # less than whoever asks waits for
 GONE: Final = "gone"  # subject: a node which was removed
-HASHES: Final = "hashes"  # subject: check id, node, position, digest
 
-
-class Hash(msgspec.Struct, frozen=True, array_like=True):
-    """What one replica answers to a check."""
-
-    check: bytes
-    node: str
-    position: int
-    digest: bytes
+T = TypeVar("T")
 
 
 class NodeOperations:
-    def __init__(self, member: Member) -> None:
-        self._member = member
-        self._checks: dict[bytes, dict[str, Hash]] = {}
-        self._news = asyncio.Event()  # somebody told its hash
+    def __init__(self, node: Node) -> None:
+        self._node = node
 
     async def start(self) -> None:
-        messenger = self._member.engine.messenger
-        await messenger.receive(HASHES, self._hash_heard)
-        await messenger.receive(GONE, self._gone_heard)
+        await self._node.engine.messenger.receive(GONE, self._gone_heard)
 
-    def own(self) -> dict[str, Operation]:
-        """Answered by every node for itself."""
+    def table(self) -> dict[str, Operation]:
         return {
             "readiness": self.readiness,
             "status": self.status,
             "metrics": self.metrics,
             ops.CLUSTER: self.cluster,
-            ops.CLUSTER_DRAIN: self.drain,
-            ops.CLUSTER_REMOVE: self.remove,
-        }
-
-    def owners(self) -> dict[str, Operation]:
-        """Answered by the owner."""
-        return {
             ops.CLUSTER_TRANSFER: self.transfer,
             ops.CLUSTER_REBALANCE: self.rebalance,
+            ops.CLUSTER_DRAIN: self.drain,
+            ops.CLUSTER_REMOVE: self.remove,
             ops.CLUSTER_CHECK: self.check,
         }
 
     # How it is
 
-    async def readiness(self, args: dict[str, object]) -> object:
-        """Whether clients should come here: a broker which serves, or a way to one."""
-        member = self._member
+    async def readiness(self, args: dict[str, object]) -> Readiness:
+        """Whether clients should come here: brokers which serve, or a way to them."""
+        node = self._node
         problems: list[str] = []
-        if not member.engine.connected:
+        if not node.engine.connected:
             problems.append("cluster: no connection to NATS")
-        if member.draining:
+        if node.draining:
             problems.append("cluster: this node is being drained")
-        if member.serving is not None:
-            readiness = cast(Readiness, member.serving.operations["readiness"](args))
-            problems += readiness.reasons
-        else:
-            owner = member.owner()
-            if not owner:
-                problems.append("cluster: there is no owner at the moment")
-            elif not member.roster.is_alive(owner):
-                problems.append(f"cluster: the owner {owner} is not heard")
-        if member.following.problem:
-            problems.append(f"cluster: {member.following.problem}")
-        return Readiness(not problems, problems)
+        for member in node.members:
+            of_shard = "" if node.shards == 1 else f" of shard {member.shard}"
+            if member.serving is not None:
+                problems += (await member.ask("readiness", args, Readiness)).reasons
+            elif not member.owner():
+                problems.append(f"cluster: there is no owner{of_shard} at the moment")
+            if member.following.problem:
+                problems.append(f"cluster{of_shard}: {member.following.problem}")
+        return Readiness(not problems, list(dict.fromkeys(problems)))
 
     async def status(self, args: dict[str, object]) -> Status:
-        """Of a replica its addresses and its age, with what the owner counts, if it answers."""
-        member = self._member
-        if member.serving is not None:
-            return cast(Status, self._brokers("status", args))
+        """The addresses and the age of this node, with what the owners count, if they answer."""
+        node = self._node
+        if node.shards == 1 and node.members[0].serving is not None:
+            return await node.ask(0, "status", args, Status)
         now_s = time.time()
         own = Status(
             version=__version__,
             compiled=is_compiled(),
-            started_at_ms=int(member.started_at_s * 1000),
-            uptime_s=now_s - member.started_at_s,
-            addresses=by_listener(member.place.addresses),
+            started_at_ms=int(node.started_at_s * 1000),
+            uptime_s=now_s - node.started_at_s,
+            addresses=by_listener(node.place.addresses),
         )
         try:
             async with asyncio.timeout(STATUS_TIMEOUT_S):
-                found = await member.forwarding.ask("status", args, Status)
+                asked = [member.ask("status", args, Status) for member in node.members]
+                found = _total(await asyncio.gather(*asked))
         except (QueuelakeError, TimeoutError):
             return own
         counted = ("connections", "sessions", "subscriptions", "retained_messages")
         return msgspec.structs.replace(own, **{name: getattr(found, name) for name in counted})
 
     async def metrics(self, args: dict[str, object]) -> MetricsSnapshot:
-        """Of a replica only what is its own: the owner tells of queues and clients."""
-        member = self._member
-        if member.serving is not None:
-            snapshot = await cast("asyncio.Future[MetricsSnapshot]", self._brokers("metrics", args))
+        """Of the shards this node owns, and of its process: what is elsewhere is told there."""
+        node = self._node
+        owned = [member for member in node.members if member.serving is not None]
+        if owned:
+            asked = [member.ask("metrics", args, MetricsSnapshot) for member in owned]
+            snapshot = _total(await asyncio.gather(*asked))
         else:
             snapshot = await self._replica_metrics()
+        if node.shards > 1:
+            sizes = [member.store.size_bytes() for member in node.members]
+            snapshot = msgspec.structs.replace(
+                snapshot,
+                ready=(await self.readiness({})).ready,
+                store_bytes=sum([used for used, _ in sizes]),
+                store_map_bytes=sum([mapped for _, mapped in sizes]),
+                store_bytes_max=snapshot.store_bytes_max * node.shards,
+            )
         return msgspec.structs.replace(snapshot, cluster=self.figures())
 
-    def _brokers(self, name: str, args: dict[str, object]) -> object:
-        assert self._member.serving is not None
-        return self._member.serving.operations[name](args)
-
     async def _replica_metrics(self) -> MetricsSnapshot:
-        member = self._member
-        process = await asyncio.to_thread(
-            read_process_figures, str(member.place.data_dir), member.store
-        )
-        used, mapped = member.store.size_bytes()
-        readiness = cast(Readiness, await self.readiness({}))
+        node = self._node
+        place = node.place
+        store = node.members[0].store
+        process = await asyncio.to_thread(read_process_figures, str(place.data_dir), store)
+        used, mapped = store.size_bytes()
         return MetricsSnapshot(
             version=__version__,
             compiled=is_compiled(),
-            ready=readiness.ready,
-            started_at_s=member.started_at_s,
+            ready=(await self.readiness({})).ready,
+            started_at_s=node.started_at_s,
             store_bytes=used,
             store_map_bytes=mapped,
             store_free_bytes=process.store_free_bytes,
-            store_bytes_max=member.place.settings.storage.map_size_bytes_max,
+            store_bytes_max=place.settings.storage.map_size_bytes_max,
             disk_free_bytes=process.disk_free_bytes,
             resident_memory_bytes=process.resident_bytes,
             cpu_s=process.cpu_s,
             open_files=process.open_files,
             open_files_max=process.open_files_max,
-            child_restarts=dict(member.place.child_restarts),
+            child_restarts=dict(place.child_restarts),
         )
 
-    def figures(self) -> ClusterFigures:
-        member = self._member
-        reports = member.roster.alive()
-        furthest = max([one.position for one in reports], default=0)
-        return ClusterFigures(
-            is_owner=member.serving is not None,
-            epoch=member.replica.applied.epoch,
-            position=member.replica.applied.position,
-            lag_by_node={one.node: furthest - one.position for one in reports},
-            lease_age_s=member.lease_age_s(),
-            failovers=member.failovers,
-            fenced=member.fenced,
-            copies=member.following.copies,
-        )
+    def figures(self) -> list[ClusterFigures]:
+        return [_figures(member) for member in self._node.members]
 
     async def cluster(self, _: dict[str, object]) -> ClusterInfo:
-        member = self._member
-        heard = member.roster.all()
-        furthest = max([report.position for report, _ in heard], default=0)
+        node = self._node
         return ClusterInfo(
-            member.config.name,
-            member.name,
-            member.engine.connected,
-            [_member_info(report, ago_s, furthest) for report, ago_s in heard],
-            [await self._shard()],
+            node.config.name,
+            node.name,
+            node.engine.connected,
+            overview.members([member.roster.all() for member in node.members]),
+            await asyncio.gather(*[_shard(member) for member in node.members]),
         )
-
-    async def _shard(self) -> ShardInfo:
-        member = self._member
-        try:
-            first, last = await member.log.ends()
-            size = await member.log.size_bytes()
-        except EngineError:
-            first, last, size = 0, 0, 0
-        return ShardInfo(0, member.owner(), member.epoch(), member.lease_age_s(), first, last, size)
 
     # What can be done
 
     async def transfer(self, args: dict[str, object]) -> Transferred:
-        """Make another node the owner; answers when it is."""
-        member = self._member
-        node = str(args.get("node", ""))
-        if node == member.name:
-            return Transferred(0, node)
-        if node:
-            heir = next((one for one in member.roster.alive() if one.node == node), None)
-            if heir is None:
-                raise NotFoundError(f"there is no node {node!r} which is alive")
-            if heir.draining or heir.role != "replica":
-                state = "draining" if heir.draining else heir.role
-                raise ConflictError(f"node {node!r} is {state}: it cannot become the owner")
-        elif not member.best_heir():
-            raise ConflictError(NO_HEIR)
-        member.spawn(member.hand_over(node))
-        try:
-            async with asyncio.timeout(TRANSFER_TIMEOUT_S):
-                await member.owner_after(member.name)
-        except TimeoutError:
-            words = f"no other node became the owner within {TRANSFER_TIMEOUT_S:g} s"
-            raise BrokerDownError(words) from None
-        return Transferred(0, member.owner())
+        """Make another node the owner of a shard; answers when it is."""
+        return await self._transfer(self._shard_of(args), str(args.get("node", "")))
 
-    def rebalance(self, _: dict[str, object]) -> Rebalanced:
-        """Give each node as many shards as the others: of one shard there is nothing to move."""
-        return Rebalanced([])
+    async def _transfer(self, shard: int, node: str) -> Transferred:
+        return await self._node.ask(shard, ops.CLUSTER_TRANSFER, {"node": node}, Transferred)
+
+    def _shard_of(self, args: dict[str, object]) -> int:
+        shards = self._node.shards
+        shard = args.get("shard")
+        if shard is None and shards == 1:
+            return 0
+        if not isinstance(shard, int) or not 0 <= shard < shards:
+            raise RefusedError(f"shard is {shard!r}, may be 0 to {shards - 1}")
+        return shard
+
+    async def rebalance(self, _: dict[str, object]) -> Rebalanced:
+        """Give each node as many shards as the others, all at once: clients are cut once."""
+        node = self._node
+        owners = [member.owner() for member in node.members]
+        nodes = [one.node for one in node.members[0].roster.alive() if not one.draining]
+        wanted = choosing.moves(owners, nodes)
+        moved = await asyncio.gather(*[self._transfer(shard, heir) for shard, heir in wanted])
+        return Rebalanced(moved)
 
     async def drain(self, args: dict[str, object]) -> Drained:
-        """Let this node not be the owner; `draining` false ends that."""
-        member = self._member
+        """Let this node not be the owner of anything; `draining` false ends that."""
+        node = self._node
         wanted = args.get("draining", True)
         if not isinstance(wanted, bool):
             raise RefusedError(f"draining is {wanted!r}, may be true or false")
-        if wanted and member.serving is not None and not member.best_heir():
+        owned = [member for member in node.members if member.serving is not None]
+        if wanted and not all([member.best_heir() for member in owned]):
             raise ConflictError(NO_HEIR)
-        member.draining = wanted
-        member.heart.tell()  # now: nobody shall hand over to it, or count on it
+        node.draining = wanted
+        for member in node.members:
+            member.heart.tell()  # now: nobody shall hand over to it, or count on it
         if wanted:
-            await member.hand_over("")
-        return Drained(member.name, wanted)
+            await asyncio.gather(*[member.hand_over("") for member in node.members])
+        return Drained(node.name, wanted)
 
     def remove(self, args: dict[str, object]) -> bool:
-        """Forget a node which will not come back, at all nodes: the log is not kept for it."""
-        node = str(args.get("node", ""))
-        member = self._member
-        if member.roster.is_alive(node):
-            raise ConflictError(f"node {node!r} was heard within {ALIVE_S:g} s; stop it first")
-        if not member.roster.forget(node):
-            raise NotFoundError(f"there is no node {node!r}")
-        member.engine.messenger.send(GONE, node.encode())
+        """Forget a node which will not come back, at all nodes: the logs are not kept for it."""
+        gone = str(args.get("node", ""))
+        if self._is_alive(gone):
+            raise ConflictError(f"node {gone!r} was heard within {ALIVE_S:g} s; stop it first")
+        if not self._forget(gone):
+            raise NotFoundError(f"there is no node {gone!r}")
+        self._node.engine.messenger.send(GONE, gone.encode())
         return True
 
     def _gone_heard(self, data: bytes) -> None:
-        node = data.decode()
-        if not self._member.roster.is_alive(node):  # it came back meanwhile
-            self._member.roster.forget(node)
+        gone = data.decode()
+        if not self._is_alive(gone):  # it came back meanwhile
+            self._forget(gone)
 
-    async def check(self, _: dict[str, object]) -> Checked:
-        """Compare the stores of all nodes at one position of the log."""
-        member = self._member
-        if member.committer is None:
-            raise ConflictError("this node is not the owner any more; ask again")
-        check = secrets.token_bytes(8)
-        expected = {one.node for one in member.roster.alive()}
-        found = self._checks[check] = {}
-        member.committer.check(check)
-        news = self._news
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CHECK_TIMEOUT_S):
-                while not expected <= found.keys():
-                    news.clear()
-                    await news.wait()
-                    expected &= {one.node for one in member.roster.alive()}
-        del self._checks[check]
-        hashes = {node: one.digest.hex() for node, one in sorted(found.items())}
-        position = max([one.position for one in found.values()], default=0)
-        equal = bool(hashes) and len(set(hashes.values())) == 1
-        return Checked(position, equal, hashes, sorted(expected - found.keys()))
+    def _is_alive(self, node: str) -> bool:
+        return any([member.roster.is_alive(node) for member in self._node.members])
 
-    def hashed(self, check: bytes, position: int, digest: bytes) -> None:
-        """This node has computed its own."""
-        one = Hash(check, self._member.name, position, digest)
-        self._note(one)
-        self._member.engine.messenger.send(HASHES, msgspec.msgpack.encode(one))
+    def _forget(self, node: str) -> bool:
+        return any([member.roster.forget(node) for member in self._node.members])
 
-    def _hash_heard(self, data: bytes) -> None:
-        self._note(msgspec.msgpack.decode(data, type=Hash))
-
-    def _note(self, one: Hash) -> None:
-        found = self._checks.get(one.check)
-        if found is not None:
-            found[one.node] = one
-            self._news.set()
+    async def check(self, args: dict[str, object]) -> Checked:
+        """Compare the stores of all nodes, those of each shard at one position of its log."""
+        asked = [member.ask(ops.CLUSTER_CHECK, args, Checked) for member in self._node.members]
+        return overview.checked(await asyncio.gather(*asked))
 
 
-def _member_info(report: Report, ago_s: float, furthest: int) -> MemberInfo:
-    return MemberInfo(
-        report.node,
-        cast(Role, report.role),
-        ago_s < ALIVE_S,
-        round(ago_s, 3),
-        report.position,
-        furthest - report.position,
-        report.synced,
-        report.version,
-        report.addresses,
-        report.draining,
-        report.problem,
+def _total(parts: list[T]) -> T:
+    if len(parts) == 1:
+        return parts[0]
+    from queuelake.broker.node.summing import total
+
+    return total(parts)
+
+
+def _figures(member: Member) -> ClusterFigures:
+    reports = member.roster.alive()
+    furthest = max([one.position for one in reports], default=0)
+    return ClusterFigures(
+        shard=member.shard,
+        is_owner=member.serving is not None,
+        epoch=member.replica.applied.epoch,
+        position=member.replica.applied.position,
+        lag_by_node={one.node: furthest - one.position for one in reports},
+        lease_age_s=member.lease_age_s(),
+        failovers=member.failovers,
+        fenced=member.fenced,
+        copies=member.following.copies,
     )
+
+
+async def _shard(member: Member) -> ShardInfo:
+    try:
+        first, last = await member.log.ends()
+        size = await member.log.size_bytes()
+    except EngineError:
+        first, last, size = 0, 0, 0
+    owner, epoch = member.owner(), member.epoch()
+    return ShardInfo(member.shard, owner, epoch, member.lease_age_s(), first, last, size)
