@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
+from queuelake.broker.front.pair import connect
 from queuelake.broker.listener import ClientProtocol
 from queuelake.broker.node import forwarding
 from queuelake.broker.node.member import Member
@@ -21,8 +22,8 @@ from queuelake.broker.serving import Place
 from queuelake.cluster.copying import KIND as STORE
 from queuelake.cluster.engine import Log
 from queuelake.cluster.nats_engine import NatsEngine
-from queuelake.cluster.relay import HOLD_S, Relays
 from queuelake.cluster.relay import KIND as CLIENT
+from queuelake.cluster.relay import Relays
 from queuelake.cluster.tunnels import Tunnels
 from queuelake.errors import BrokerDownError
 from queuelake.placing import Placing
@@ -71,7 +72,7 @@ class Node:
         else:
             from queuelake.broker.front.fronts import Fronts
 
-            fronts = Fronts(self, HOLD_S, last_words)
+            fronts = Fronts(self, place.settings.mqtt)
             self._doors, self._front = fronts, fronts.front
 
     def log_name(self, shard: int) -> str:
@@ -161,8 +162,6 @@ class Node:
         Raises:
             BrokerDownError: the shard has no owner.
         """
-        from queuelake.broker.front.pair import connect
-
         owner = self.owner(shard)
         if not owner:
             raise BrokerDownError(f"shard {shard} has no owner at the moment; try again")
