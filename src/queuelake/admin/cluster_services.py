@@ -10,6 +10,7 @@ from queuelake.control_cluster import Checked, ClusterInfo, Drained, Rebalanced,
 
 # Each more than the node takes at most.
 TRANSFER_TIMEOUT_S: Final = 40.0
+REBALANCE_TIMEOUT_S: Final = 40.0
 DRAIN_TIMEOUT_S: Final = 40.0
 CHECK_TIMEOUT_S: Final = 55.0
 
@@ -21,13 +22,14 @@ class ClusterServices:
         """As the node knows it which is asked."""
         return await self._control.call(ops.CLUSTER, ClusterInfo)
 
-    async def transfer_ownership(self, node: str) -> Transferred:
-        """Make this node the owner, or the furthest one when it has no name."""
-        args: dict[str, object] = {"node": node}
+    async def transfer_ownership(self, node: str, shard: int | None = None) -> Transferred:
+        """Make this node the owner, or the furthest one when it has no name. The shard has to be
+        named when there are several."""
+        args: dict[str, object] = {"node": node, "shard": shard}
         return await self._control.call(ops.CLUSTER_TRANSFER, Transferred, args, TRANSFER_TIMEOUT_S)
 
     async def rebalance_cluster(self) -> Rebalanced:
-        return await self._control.call(ops.CLUSTER_REBALANCE, Rebalanced)
+        return await self._control.call(ops.CLUSTER_REBALANCE, Rebalanced, {}, REBALANCE_TIMEOUT_S)
 
     async def drain_node(self, draining: bool) -> Drained:
         """Let the node which is asked not be the owner, or let it again."""

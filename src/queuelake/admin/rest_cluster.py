@@ -61,14 +61,14 @@ def _add_changing(app: FastAPI, services: Services) -> None:
         openapi_extra=takes(TransferWanted, required=False),
     )
     async def transfer(request: Request) -> Response:
-        """Make another node the owner; answered when it is. Clients connect again."""
+        """Make another node the owner, of one shard; answered when it is. Clients connect again."""
         body = await read_body(request, BODY_BYTES_MAX)
         wanted = read_struct(body, TransferWanted) if body else TransferWanted()
-        return answer(await services.transfer_ownership(wanted.node))
+        return answer(await services.transfer_ownership(wanted.node, wanted.shard))
 
     @app.post(f"{CLUSTER_PATH}/rebalance", tags=TAGS, responses=returns(Rebalanced))
     async def rebalance() -> Response:
-        """Spread the shards over the nodes; of one shard there is nothing to move."""
+        """Move shards so that all nodes own equally many; of one there is nothing to move."""
         return answer(await services.rebalance_cluster())
 
     @app.post(

@@ -16,6 +16,8 @@ Examples:
 
   queuelake cluster status
   queuelake cluster transfer node-2          node-2 is the owner from now on
+  queuelake cluster transfer node-2 --shard 1
+  queuelake cluster rebalance                each node owns as many shards as the others
   queuelake cluster drain                    before this node is stopped for a while
   queuelake cluster drain --end
   queuelake cluster remove node-3            it will not come back
@@ -41,12 +43,14 @@ def status(rest: Rest, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    owners = ", ".join(one["owner"] or "nobody" for one in found["shards"])
+    shards = found["shards"]
+    owner = shards[0]["owner"] or "nobody"
+    owned = f"owner: {owner}" if len(shards) == 1 else f"{len(shards)} shards"
     nats = "" if found["connected"] else ", which has no connection to NATS"
-    print(f"cluster {found['name']}, asked at {found['node']}{nats}; owner: {owners}\n")
+    print(f"cluster {found['name']}, asked at {found['node']}{nats}; {owned}\n")
     _print_members(found["members"])
     print()
-    _print_shards(found["shards"])
+    _print_shards(shards)
 
 
 @app.command()
@@ -78,14 +82,20 @@ def transfer(
     node: Annotated[
         str, typer.Argument(metavar="[NODE]", help="The next owner; else whoever is furthest.")
     ] = "",
+    shard: Annotated[
+        int | None, typer.Option(min=0, help="Which one, when there are several.")
+    ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Make another node the owner; clients lose their connections and come back."""
-    confirm(f"Make {node or 'another node'} the owner? All clients connect again.", yes)
-    moved = rest.call("POST", path("cluster", "transfer"), {"node": node})
+    what = "" if shard is None else f" of shard {shard}"
+    confirm(f"Make {node or 'another node'} the owner{what}? All clients connect again.", yes)
+    moved = rest.call("POST", path("cluster", "transfer"), {"node": node, "shard": shard})
     if as_json:
         print_json(moved)
+    elif shard is not None:
+        print(f"shard {moved['shard']} is owned by {moved['owner']}")
     else:
         print(f"the owner is {moved['owner']}")
 
@@ -93,7 +103,7 @@ def transfer(
 @app.command()
 @over_rest
 def rebalance(rest: Rest, as_json: AsJson = False) -> None:
-    """Spread the shards over the nodes."""
+    """Move shards so that all nodes which are alive and not drained own equally many."""
     moved = rest.call("POST", path("cluster", "rebalance"))["moved"]
     if as_json:
         print_json(moved)
@@ -141,33 +151,31 @@ def check(rest: Rest, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
     else:
-        print_table(["node", "hash of its store"], found["hashes"].items())
-        for node in found["missing"]:
-            print(f"{node} did not answer")
-        print(f"at position {found['position']}: {'equal' if found['equal'] else 'they differ'}")
+        for one in found.get("shards") or [found]:
+            _print_check(one)
     raise typer.Exit(0 if found["equal"] and not found["missing"] else 1)
 
 
 app.command()(recover)
 
 
+def _print_check(found: dict[str, Any]) -> None:
+    print_table(["node", "hash of its store"], found["hashes"].items())
+    for node in found["missing"]:
+        print(f"{node} did not answer")
+    where = f"shard {found['shard']}, " if "shard" in found else ""
+    verdict = "equal" if found["equal"] else "they differ"
+    print(f"{where}at position {found['position']}: {verdict}")
+
+
 def _print_members(found: Sequence[dict[str, Any]]) -> None:
-    print_table(
-        ["node", "role", "alive", "position", "lag", "draining", "version", "problem"],
-        (
-            [
-                one["node"],
-                one["role"],
-                one["alive"],
-                one["position"],
-                one["lag"],
-                one["draining"],
-                one["version"],
-                one["problem"],
-            ]
-            for one in found
-        ),
-    )
+    columns = ["node", "role", "alive", "position", "lag", "draining", "version", "problem"]
+    rows = [[one[column] for column in columns] for one in found]
+    if any(set(one["owns"]) - {0} for one in found):  # there are several shards
+        columns.insert(2, "owns")
+        for row, one in zip(rows, found, strict=True):
+            row.insert(2, ", ".join(map(str, one["owns"])))
+    print_table(columns, rows)
 
 
 def _print_shards(found: Sequence[dict[str, Any]]) -> None:

@@ -1,13 +1,14 @@
-"""A cluster begins again with the store of one node: after its log was lost, or from a backup.
+"""A cluster begins again with the stores of one node: after logs were lost, or from a backup.
 
-The node is stopped meanwhile. Its store is made one which is part of no cluster, and the log is
-deleted; so when it starts first, it begins the log with what it has, as the first node of any
-cluster does, and the others copy its store.
+The node is stopped meanwhile. The store of each shard is made one which is part of no cluster, and
+its log is deleted; so when the node starts first, it begins the logs with what it has, as the first
+node of any cluster does, and the others copy its stores.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from queuelake.cluster import nats_streams
@@ -22,11 +23,10 @@ from queuelake.errors import BrokerDownError, ConflictError
 from queuelake.storage.api import Store
 
 PATIENCE_S: Final = 10.0
-SHARD: Final = 0
 
 
 class Situation(NamedTuple):
-    """What recovery would begin with, and what it would give up."""
+    """What recovery of a shard would begin with, and what it would give up."""
 
     position: int  # how far the store is; 0: it is part of no cluster
     log_last: int  # -1: there is no log
@@ -38,12 +38,11 @@ class Situation(NamedTuple):
 
 
 class Recovery:
-    """`async with Recovery(config, store)`: look, then begin again."""
+    """`async with Recovery(config, stores)`: look, then begin again. The stores are by shard."""
 
-    def __init__(self, config: ClusterConfig, store: Store) -> None:
+    def __init__(self, config: ClusterConfig, stores: Sequence[Store]) -> None:
         self._config = config
-        self._store = store
-        self._stream = nats_streams.log_stream(config, SHARD)["name"]
+        self._stores = stores
 
     async def __aenter__(self) -> Recovery:
         try:
@@ -59,17 +58,21 @@ class Recovery:
     async def __aexit__(self, *error: object) -> None:
         await self._link.close()
 
-    async def look(self) -> Situation:
-        """
+    async def look(self) -> list[Situation]:
+        """That of each shard.
+
         Raises:
             ConflictError: the cluster is served: nothing needs to be recovered.
             EngineError: NATS cannot say.
         """
-        await self._refuse_owner()
-        with self._store.view() as view:
+        return [await self._look(shard, store) for shard, store in enumerate(self._stores)]
+
+    async def _look(self, shard: int, store: Store) -> Situation:
+        await self._refuse_owner(shard)
+        with store.view() as view:
             position = Position.read(view).position
         try:
-            info = await self._link.call(f"STREAM.INFO.{self._stream}", {})
+            info = await self._link.call(f"STREAM.INFO.{self._stream(shard)}", {})
         except ApiError as error:
             if error.number != nats_streams.STREAM_NOT_FOUND:
                 raise
@@ -78,19 +81,23 @@ class Recovery:
 
     async def begin_again(self) -> None:
         """The log first: a store without a position never follows one which is there."""
-        try:
-            await self._link.call(
-                f"STREAM.DELETE.{self._stream}", {}, nats_streams.CREATE_TIMEOUT_S
-            )
-        except ApiError as error:
-            if error.number != nats_streams.STREAM_NOT_FOUND:
-                raise
-        leave_cluster(self._store)
+        for shard, store in enumerate(self._stores):
+            call = f"STREAM.DELETE.{self._stream(shard)}"
+            try:
+                await self._link.call(call, {}, nats_streams.CREATE_TIMEOUT_S)
+            except ApiError as error:
+                if error.number != nats_streams.STREAM_NOT_FOUND:
+                    raise
+            leave_cluster(store)
 
-    async def _refuse_owner(self) -> None:
+    def _stream(self, shard: int) -> str:
+        name: str = nats_streams.log_stream(self._config, shard)["name"]
+        return name
+
+    async def _refuse_owner(self, shard: int) -> None:
         """The record of the lease stays, so that epochs go on rising."""
         try:
-            leases = NatsLeases(self._link, nats_streams.bucket(self._config), SHARD)
+            leases = NatsLeases(self._link, nats_streams.bucket(self._config), shard)
             lease, _ = await leases.read()
         except EngineError:
             return  # there is no record, or nobody leads it: then nobody owns anything

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from queuelake.broker.node.roster import Report
+from queuelake.broker.node.roster import OWNER, Report
+
+FIT: Final = (OWNER, "replica")
 
 # How many positions a node may be behind the furthest and still be as good an heir.
 CLOSE: Final = 1_000
@@ -19,6 +21,11 @@ GIVE_WAY_AT_FIRST_S: Final = 1.0
 def able(reports: Iterable[Report]) -> list[Report]:
     """The nodes which do not own a shard and could."""
     return [one for one in reports if one.role == "replica" and not one.draining]
+
+
+def fit(reports: Iterable[Report]) -> list[str]:
+    """The nodes which own a shard or could."""
+    return [one.node for one in reports if one.role in FIT and not one.draining]
 
 
 def best_heir(others: Sequence[Report], load: Callable[[str], int]) -> str:

@@ -8,12 +8,12 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from queuelake.broker.node.member import SHARDS, directory_of
 from queuelake.broker.node.node import Node
 from queuelake.broker.serving import Place
 from queuelake.cluster.engine import EngineError, Log
 from queuelake.cluster.nats_engine import NatsEngine
 from queuelake.errors import ConfigError
+from queuelake.storage import shards as stores
 from queuelake.storage.backup import STORE_NAME
 
 log = logging.getLogger("queuelake.node")
@@ -38,12 +38,12 @@ def _prepare_directories(data_dir: Path, shards: int) -> None:
 
     Those of the others are made before there is any store, so one without them was a node alone.
     """
-    found = 1 + sum(1 for _ in (data_dir / SHARDS).glob("[0-9]*"))
+    found = stores.count(data_dir)
     if found > shards or (found == 1 < shards and (data_dir / STORE_NAME).exists()):
         words = f"cluster.shards = {shards}: the data directory {data_dir} has stores for {found}"
         raise ConfigError([words])
     for shard in range(1, shards):
-        directory_of(data_dir, shard).mkdir(mode=0o700, parents=True, exist_ok=True)
+        stores.directory_of(data_dir, shard).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 async def _log_when_there(engine: NatsEngine, shard: int) -> Log:

@@ -17,7 +17,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from queuelake.broker.committer import CommitThread
@@ -40,19 +39,13 @@ from queuelake.cluster.shard_messenger import messenger_of
 from queuelake.cluster.taking_over import take_over
 from queuelake.errors import NotFoundError
 from queuelake.storage.lmdb_store import LmdbStore
+from queuelake.storage.shards import directory_of
 
 if TYPE_CHECKING:
     from queuelake.broker.node.node import Node
 
 THREADS: Final = 4
-SHARDS: Final = "shards"  # in the data directory: those behind the first
-
 T = TypeVar("T")
-
-
-def directory_of(data_dir: Path, shard: int) -> Path:
-    """Where the store of a shard is; the first one is where a node which is alone has its own."""
-    return data_dir / SHARDS / str(shard) if shard else data_dir
 
 
 class Member:

@@ -180,10 +180,14 @@ class NodeOperations:
         """Give each node as many shards as the others, all at once: clients are cut once."""
         node = self._node
         owners = [member.owner() for member in node.members]
-        nodes = [one.node for one in node.members[0].roster.alive() if not one.draining]
-        wanted = choosing.moves(owners, nodes)
-        moved = await asyncio.gather(*[self._transfer(shard, heir) for shard, heir in wanted])
-        return Rebalanced(moved)
+        able = [set(choosing.fit(member.roster.alive())) for member in node.members]
+        wanted = choosing.moves(owners, set.intersection(*able))
+        moves = [self._transfer(shard, heir) for shard, heir in wanted]
+        ended = await asyncio.gather(*moves, return_exceptions=True)
+        for one in ended:
+            if isinstance(one, BaseException):
+                raise one
+        return Rebalanced([one for one in ended if isinstance(one, Transferred)])
 
     async def drain(self, args: dict[str, object]) -> Drained:
         """Let this node not be the owner of anything; `draining` false ends that."""
