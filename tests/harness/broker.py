@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 40.0
 EXTERNAL_VARIABLE = "QUEUELAKE_TEST_MQTT"
+SHARDS_VARIABLE = "QUEUELAKE_TEST_SHARDS"  # see sharded.py
 DEFAULTS: dict[str, Any] = {
     "listeners.mqtt.port": 0,
     "listeners.ws.port": 0,
@@ -111,7 +112,8 @@ class BrokerProcess(Broker):
         return self.process.pid
 
     def command(self) -> list[str]:
-        line = [*self.machine.prefix, sys.executable, "-m", "queuelake.cli.main", "serve"]
+        module = "tests.harness.sharded" if SHARDS_VARIABLE in os.environ else "queuelake.cli.main"
+        line = [*self.machine.prefix, sys.executable, "-m", module, "serve"]
         if self.config:
             path = self.directory / "queuelake.toml"
             path.write_text(self.config)
@@ -129,7 +131,7 @@ class BrokerProcess(Broker):
                 self.command(),
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=os.environ | {"PYTHONPATH": package_root()} | self.environment,
+                env=os.environ | {"PYTHONPATH": f"{package_root()}:{ROOT}"} | self.environment,
                 text=True,
             )
         running.append(self)

@@ -106,9 +106,7 @@ class Front(asyncio.Protocol):
         if self._state == CLOSED:
             return
         self._close_state()
-        for leg in self._open_legs():
-            leg.close()
-            asyncio.get_running_loop().call_later(LINGER_S, leg.abort)
+        self._close_legs()
 
     # The client's packets
 
@@ -291,7 +289,6 @@ class Front(asyncio.Protocol):
     def _refuse(self, error: PeerError) -> None:
         """As a broker does, see `farewell.refuse`."""
         log.info("a client of listener %r: %s", self._listener, error)
-        self._flush()
         offered, words = self._decoder.offered, b""
         if self._state == ONLINE:
             assert self._connect is not None
@@ -304,14 +301,14 @@ class Front(asyncio.Protocol):
         self._end(words)
 
     def _end(self, last_words: bytes = b"") -> None:
-        """Part with the client, and break off what is behind it: it said no goodbye."""
+        """Part with the client, which said no goodbye; what it sent before is taken."""
         if self._state == CLOSED:
             return
+        self._flush()
         self._close_state()
         if last_words:
             self._write(last_words)
-        for leg in self._open_legs():
-            leg.abort()
+        self._close_legs()
         self._part()
 
     def part(self) -> None:
@@ -325,8 +322,10 @@ class Front(asyncio.Protocol):
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
 
-    def _open_legs(self) -> list[Leg]:
-        return self.legs or ([self.home] if self.home is not None else [])
+    def _close_legs(self) -> None:
+        for leg in self.legs or ([self.home] if self.home is not None else []):
+            leg.close()
+            asyncio.get_running_loop().call_later(LINGER_S, leg.abort)
 
     def _part(self) -> None:
         """Close the client's connection, behind what was written to it."""
