@@ -195,7 +195,8 @@ def _shard_row(one: ShardInfo) -> Row:
 
 def _show_check(checked: Checked) -> None:
     with widgets.form("All stores are equal" if checked.equal else "The stores differ") as dialog:
-        for one in checked.shards or [checked]:
+        several: list[Checked | CheckedShard] = [*checked.shards]
+        for one in several or [checked]:
             where = f"Shard {one.shard}, at" if isinstance(one, CheckedShard) else "At"
             ui.label(f"{where} position {one.position:,} of the log").classes("ql-note")
             widgets.facts([*one.hashes.items(), *((node, "no answer") for node in one.missing)])
