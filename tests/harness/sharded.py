@@ -20,9 +20,11 @@ from queuelake.broker.connection import Connection
 from queuelake.broker.front import pair
 from queuelake.broker.front.fronts import Fronts
 from queuelake.broker.listener import ClientProtocol
+from queuelake.broker.node.spreading import Spread
 from queuelake.broker.operation import Operation
 from queuelake.broker.server import Server
-from queuelake.broker.serving import Place, Serving
+from queuelake.broker.serving import Place, Serving, _refuse
+from queuelake.control_cluster import OPERATIONS as OF_CLUSTERS
 from queuelake.placing import Placing
 from queuelake.storage.lmdb_store import LmdbStore
 from tests.harness.broker import SHARDS_VARIABLE
@@ -40,7 +42,6 @@ class LocalShards:
         self.shards = shards
         self.placing = Placing(shards, settings.sdv.heartbeat_topics)
         self.stores = [LmdbStore(_directory(place, k), settings.storage) for k in range(shards)]
-        self.store = self.stores[0]
         self.servings = [Serving(place, store) for store in self.stores]
         self.fronts = Fronts(self, settings.mqtt)
 
@@ -76,11 +77,19 @@ class LocalShards:
         return self.fronts.front(listener)
 
     def table(self, own: Mapping[str, Operation]) -> Mapping[str, Operation]:
-        return self.servings[0].table(own)
+        return Spread({**dict.fromkeys(OF_CLUSTERS, _refuse), **own}, self)
 
     def reload(self) -> None:
         for serving in self.servings:
             serving.reload()
+
+    def sync(self) -> None:
+        for store in self.stores:
+            store.sync()
+
+    def free_dead_readers(self) -> None:
+        for store in self.stores:
+            store.free_dead_readers()
 
 
 def _directory(place: Place, shard: int) -> Path:
@@ -96,7 +105,7 @@ async def _open_node(self: Server, place: Place, stack: contextlib.AsyncExitStac
 def main() -> None:
     from queuelake.cli.main import main as queuelake
 
-    Server._open_node = _open_node  # type: ignore[method-assign,assignment]
+    Server._open_node = _open_node  # type: ignore[method-assign]
     queuelake()
 
 
