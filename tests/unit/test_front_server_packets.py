@@ -20,14 +20,19 @@ SAMPLES = [
 ]
 
 
-@given(st.lists(st.sampled_from(SAMPLES), max_size=8), st.data())
-def test_packets_come_out_as_they_went_in(sent: list[bytes], data: st.DataObject) -> None:
+@given(st.lists(st.sampled_from(SAMPLES), max_size=8), st.sets(st.integers(1, 4000), max_size=20))
+def test_packets_come_out_as_they_went_in(sent: list[bytes], cuts: set[int]) -> None:
     stream, found, reader = b"".join(sent), [], sp.ServerPackets()
-    while stream:
-        size = data.draw(st.integers(1, len(stream)))
-        found += reader.feed(stream[:size])
-        stream = stream[size:]
+    ends = [*sorted(cuts), len(stream)]
+    for start, end in zip([0, *ends], ends, strict=False):
+        found += reader.feed(stream[start:end])
     assert found == sent
+
+
+def test_packets_may_come_byte_by_byte() -> None:
+    reader = sp.ServerPackets()
+    found = [one for byte in b"".join(SAMPLES) for one in reader.feed(bytes((byte,)))]
+    assert found == SAMPLES
 
 
 def test_a_publish_is_renumbered() -> None:

@@ -1,6 +1,6 @@
 """A client of a cluster with several shards: the one connection it knows of.
 
-It lives as a broker's connection does: waiting for CONNECT, logging in, online, closed. Behind it
+It lives as a broker's connection does: waiting for CONNECT, logging in, online, gone. Behind it
 is a `Leg` to each shard; `Traffic` says which packet goes where. Whatever ends one of these
 connections ends all of them.
 """
@@ -22,7 +22,7 @@ from queuelake.control_mq import QUEUE_EVERYWHERE
 from queuelake.errors import PeerError, ProtocolViolationError, QueuelakeError
 from queuelake.names import PREFIX
 from queuelake.placing import EVERYWHERE, SPLIT
-from queuelake.protocol import encoder, packets
+from queuelake.protocol import encoder, packets, reasons
 from queuelake.protocol.decoder import Decoder
 from queuelake.protocol.packets import (
     V5,
@@ -44,7 +44,8 @@ log = logging.getLogger("queuelake.front")
 WAITING: Final = 0
 LOGGING_IN: Final = 1
 ONLINE: Final = 2
-CLOSED: Final = 3
+LEAVING: Final = 3  # the client has said goodbye; a broker may have a word on that
+CLOSED: Final = 4
 
 BUSY: Final = -1  # why the client is not read, beside the shards which cannot take more
 NUDGES_PER_KEEPALIVE: Final = 10
@@ -121,7 +122,7 @@ class Front(asyncio.Protocol):
             self._refuse(error)
 
     def _may_go_on(self) -> bool:
-        return self._is_exchanging() or (self._state != CLOSED and self._task is None)
+        return self._is_exchanging() or (self._state < LEAVING and self._task is None)
 
     def _is_exchanging(self) -> bool:
         """AUTH packets, before CONNACK."""
@@ -144,9 +145,7 @@ class Front(asyncio.Protocol):
             traffic.unsubscribe(packet)
         elif isinstance(packet, Disconnect):
             traffic.disconnect(packet)
-            self._flush()
-            self.leave("client", True)
-            self._part()
+            self._state = LEAVING
         elif isinstance(packet, Auth):
             traffic.auth(packet)
         else:
@@ -289,15 +288,13 @@ class Front(asyncio.Protocol):
     def _refuse(self, error: PeerError) -> None:
         """As a broker does, see `farewell.refuse`."""
         log.info("a client of listener %r: %s", self._listener, error)
-        offered, words = self._decoder.offered, b""
-        if self._state == ONLINE:
-            assert self._connect is not None
-            if self._connect.version == V5:
-                words = encoder.disconnect(error.reason_code, str(error))
+        reason, offered, words = error.reason_code, self._decoder.offered, b""
+        if self._traffic is not None:
+            words = encoder.disconnect(reason, str(error)) if self._decoder.version == V5 else b""
         elif offered == V5:
-            words = encoder.connack(V5, False, error.reason_code)
-        elif offered >= 0 and error.reason_code == 0x84:
-            words = encoder.connack(packets.V311, False, error.reason_code)
+            words = encoder.connack(V5, False, reason)
+        elif offered >= 0 and reason == reasons.UNSUPPORTED_PROTOCOL_VERSION:
+            words = encoder.connack(packets.V311, False, reason)
         self._end(words)
 
     def _end(self, last_words: bytes = b"") -> None:
@@ -312,8 +309,11 @@ class Front(asyncio.Protocol):
         self._part()
 
     def part(self) -> None:
-        """This node stops."""
-        self._end()
+        """This node stops, its brokers or those of others may go on."""
+        words = b""
+        if self._state == ONLINE and self._decoder.version == V5:
+            words = encoder.disconnect(reasons.SERVER_SHUTTING_DOWN, "the node is shutting down")
+        self._end(words)
 
     def _close_state(self) -> None:
         self._state = CLOSED

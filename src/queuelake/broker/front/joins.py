@@ -42,17 +42,14 @@ class CodesJoin:
         self._version = version
         self._packet_id = packet_id
         self._places = places
-        self._waiting = {shard for shards in places for shard in shards}
+        self.asked = sorted({shard for shards in places for shard in shards})
+        self._waiting = set(self.asked)
         self._codes: list[list[int]] = [[] for _ in places]
         self._words: list[str] = []
 
     def of(self, shard: int) -> list[int]:
         """The filters, by number, which this shard is asked for."""
         return [number for number, shards in enumerate(self._places) if shard in shards]
-
-    @property
-    def shards(self) -> list[int]:
-        return sorted(self._waiting)
 
     def answered(self, shard: int, answer: bytes) -> bool:
         """Whether all have."""

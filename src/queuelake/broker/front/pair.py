@@ -142,7 +142,9 @@ class End(asyncio.Transport):
             self._loop.call_soon(self._leave, None)
 
     def abort(self) -> None:
-        if not self._gone:
+        if self._closing:  # the peer has heard of the end, and takes what was written before
+            self._leave(None)
+        else:
             self._closing = True
             self._leave(None)
             self._peer.reset()

@@ -34,6 +34,17 @@ _SETTLING: Final = (b"/$ack", b"/$nack", b"/$reject")
 
 
 @final
+class Ping:
+    """One PINGREQ, sent to every shard."""
+
+    __slots__ = ("is_clients", "unanswered")
+
+    def __init__(self, is_clients: bool, shards: int) -> None:
+        self.is_clients = is_clients  # or ours
+        self.unanswered = shards
+
+
+@final
 class Traffic:
     """`to_client` and `to_shards` collect what is to be sent; the caller empties them."""
 
@@ -55,7 +66,9 @@ class Traffic:
         self._acks: dict[tuple[int, int], AckJoin] = {}  # by type and packet id
         self._given_up: set[tuple[int, int]] = set()  # shard and packet id: its PUBCOMP is ours
         self._codes: dict[int, CodesJoin] = {}  # by packet id
-        self._pings: deque[bool] = deque()  # at the home shard: whether the client waits for it
+        self._pings: list[deque[Ping]] = [deque() for _ in range(placing.shards)]
+        # What a shard sent behind an answer which waits for those of others.
+        self._behind: dict[int, list[bytes]] = {}
         # Each shard keeps to the client's receive maximum; that all do together is our affair.
         self._room = connect.receive_max
         self._is_bounded = connect.receive_max < placing.shards * inflight_max
@@ -123,7 +136,7 @@ class Traffic:
         """`everywhere` are filters of queues which have a part in each shard."""
         places = [self._places(item.topic_filter, everywhere) for item in asked.items]
         join = self._codes[asked.packet_id] = CodesJoin(self._version, asked.packet_id, places)
-        for shard in join.shards:
+        for shard in join.asked:
             items: list[SubscribeItem] = [asked.items[number] for number in join.of(shard)]
             self.to_shards[shard].append(
                 forwarded.subscribe(
@@ -136,7 +149,7 @@ class Traffic:
         queues = {one for one in asked.filters if one.startswith(PREFIX)}
         places = [self._places(one, queues) for one in asked.filters]
         join = self._codes[asked.packet_id] = CodesJoin(self._version, asked.packet_id, places)
-        for shard in join.shards:
+        for shard in join.asked:
             filters = [asked.filters[number] for number in join.of(shard)]
             self.to_shards[shard].append(
                 forwarded.unsubscribe(self._version, asked.packet_id, filters)
@@ -147,10 +160,12 @@ class Traffic:
         return self._all if shard == EVERYWHERE or topic_filter in everywhere else [shard]
 
     def ping(self, is_clients: bool = True) -> None:
-        """All of them have to know that the client is there; the home shard answers."""
-        self._pings.append(is_clients)
-        for packets_of_shard in self.to_shards:
-            packets_of_shard.append(forwarded.PINGREQ)
+        """All of them have to know that the client is there. It hears an answer when all have
+        answered: what they had for it before has come by then, as from one broker."""
+        ping = Ping(is_clients, self._placing.shards)
+        for shard in self._all:
+            self._pings[shard].append(ping)
+            self.to_shards[shard].append(forwarded.PINGREQ)
 
     def auth(self, asked: Auth) -> None:
         self.to_shards[self._home].append(forwarded.auth(asked))
@@ -162,6 +177,10 @@ class Traffic:
     # From a shard
 
     def from_shard(self, shard: int, packet: bytes) -> None:
+        behind = self._behind.get(shard)
+        if behind is not None:
+            behind.append(packet)
+            return
         kind = packet[0] >> 4
         if kind == packets.PUBLISH:
             self._publish_to_client(shard, packet)
@@ -172,7 +191,9 @@ class Traffic:
         elif kind in (packets.SUBACK, packets.UNSUBACK):
             self._subscribed(shard, kind, packet)
         elif kind == packets.PINGRESP:
-            if shard == self._home and self._pings.popleft():
+            ping = self._pings[shard].popleft()
+            ping.unanswered -= 1
+            if ping.is_clients and not ping.unanswered:
                 self.to_client.append(packet)
         elif not self.is_over:  # AUTH of the home shard, or a goodbye
             self.is_over = kind == packets.DISCONNECT
@@ -227,9 +248,14 @@ class Traffic:
     def _subscribed(self, shard: int, kind: int, packet: bytes) -> None:
         packet_id = sp.packet_id(packet)
         join = self._codes[packet_id]
-        if join.answered(shard, packet):
-            del self._codes[packet_id]
-            self.to_client.append(join.suback() if kind == packets.SUBACK else join.unsuback())
+        if not join.answered(shard, packet):
+            self._behind[shard] = []  # retained messages come behind SUBACK
+            return
+        del self._codes[packet_id]
+        self.to_client.append(join.suback() if kind == packets.SUBACK else join.unsuback())
+        for one in join.asked:
+            for later in self._behind.pop(one, ()):
+                self.from_shard(one, later)
 
     def _join(self, kind: int, packet_id: int, shards: list[int], any_will_do: bool) -> None:
         if len(shards) > 1:
