@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.harness.broker import EXTERNAL_VARIABLE, Broker, BrokerProcess, ExternalBroker, running
+from tests.harness.broker import (
+    EXTERNAL_VARIABLE,
+    SHARDS_VARIABLE,
+    Broker,
+    BrokerProcess,
+    ExternalBroker,
+    running,
+)
 
 BrokerFactory = Callable[..., BrokerProcess]
 
@@ -31,6 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("spark"):
             group = "spark"
         item.add_marker(pytest.mark.xdist_group(group))
+        alone = item.get_closest_marker("one_broker")
+        if alone is not None and SHARDS_VARIABLE in os.environ:
+            item.add_marker(pytest.mark.skip(reason=f"not with shards: {alone.args[0]}"))
 
 
 @pytest.fixture(scope="session")

@@ -110,6 +110,7 @@ def test_both_sides_may_use_one_packet_id_at_the_same_time(client: Client, name:
     wire.expect_nothing()
 
 
+@pytest.mark.one_broker("there is no order across topics")
 @pytest.mark.conforms311("MQTT-4.6.0-2", "MQTT-4.6.0-3")
 def test_acknowledgements_come_in_the_order_of_the_publishes(client: Client, name: str) -> None:
     keeper = client("k", clean=False)

@@ -56,6 +56,7 @@ def test_a_session_survives_a_connection_lost_without_disconnect(raw: Raw, name:
     assert _resumed(again.connect(name, clean=False), again)
 
 
+@pytest.mark.one_broker("there is no order across topics")
 @pytest.mark.conforms311("MQTT-3.1.2-5", "MQTT-4.5.0-1", "MQTT-4.6.0-6")
 def test_qos_1_and_2_messages_for_an_absent_session_are_stored_in_order(
     client: Client, name: str

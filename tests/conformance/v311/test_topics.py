@@ -32,7 +32,8 @@ def test_a_filter_matches_these_names_and_no_others(
     assert wire.subscribe(f"{name}/{filter_}").reason_codes == [0]
     for topic in [*matching, *others]:
         wire.send_publish(f"{name}/{topic}")
-    assert [message.topic for message in drain(wire)] == [f"{name}/{one}" for one in matching]
+    found = [message.topic for message in drain(wire)]
+    assert sorted(found) == sorted(f"{name}/{one}" for one in matching)
 
 
 @pytest.mark.conforms311("MQTT-4.7.1-2", "MQTT-4.7.3-4")

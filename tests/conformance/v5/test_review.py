@@ -87,6 +87,7 @@ def test_more_retained_messages_than_fit_into_memory_all_arrive(
     assert len({message.topic for message in reader.drain()}) == 300
 
 
+@pytest.mark.one_broker("CONNACK does not wait for packets behind CONNECT")
 @pytest.mark.conforms("MQTT-3.2.0-1")
 def test_a_client_refused_before_its_connack_gets_no_other_packet(dial: Clients, name: str) -> None:
     client = dial()

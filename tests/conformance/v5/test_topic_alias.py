@@ -114,6 +114,7 @@ def test_a_client_without_a_maximum_gets_no_aliases(
         assert "topic_alias" not in message.properties
 
 
+@pytest.mark.one_broker("a front uses no aliases")
 @pytest.mark.conforms("MQTT-3.1.2-26", "MQTT-3.3.2-11", "MQTT-3.3.2-8", "MQTT-3.3.2-10")
 @pytest.mark.parametrize("qos", [0, 1])
 def test_aliases_of_the_server_stay_within_the_maximum_of_the_client(

@@ -236,7 +236,9 @@ class Front(asyncio.Protocol):
         except LoginRefusedError as error:
             self._end(error.connack)
             return
-        if self._state != LOGGING_IN:
+        if self._state != LOGGING_IN:  # the client has gone just now
+            for leg in done.legs:
+                leg.abort()
             return
         self._cancel()
         mqtt = self.fronts.mqtt
@@ -246,6 +248,7 @@ class Front(asyncio.Protocol):
         self.legs = done.legs
         self._state = ONLINE
         self._nudge_every_s = done.keepalive_s / NUDGES_PER_KEEPALIVE
+        self._nudged_s = asyncio.get_running_loop().time()
         self._traffic.to_client.append(done.connack)
         for leg in self.legs:
             early, leg.early = leg.early, []
