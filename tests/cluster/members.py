@@ -63,6 +63,7 @@ class Member:
         self._members = members
         self.name = name
         self.fit = True
+        self.gives_way_s = 0.0
         self.take_over: Callable[[int], Awaitable[bool]] = self._say_yes
         self.told: list[str] = []  # what `lost` was called with
         self.epochs: list[int] = []
@@ -82,6 +83,7 @@ class Member:
             fit=lambda: self.fit,
             take_over=self._take_over,
             lost=self.told.append,
+            give_way_s=lambda former: self.gives_way_s,
         )
         self.task = self.loop.create_task(self.ownership.run())
 

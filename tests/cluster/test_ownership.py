@@ -232,3 +232,23 @@ def test_with_even_clocks_no_two_believe_to_be_the_owner(seed: int) -> None:
             one.loop.paused = False
         members.run(3 * LEASE_S)
         assert members.owner().ownership.lease == members.center.lease
+
+
+def test_who_gives_way_is_not_the_next_owner_and_no_time_is_lost(members: Members) -> None:
+    for _ in range(5):
+        owner = members.owner()
+        first, other = members.others()
+        first.gives_way_s, other.gives_way_s = 0.0, 2 * LEASE_S
+        owner.crash()
+        members.run_until_owned(first.name, NOTICED_S)
+        owner.start()
+        owner.gives_way_s = 0.0
+
+
+def test_who_gives_way_to_nobody_is_the_owner_in_the_end(members: Members) -> None:
+    owner = members.owner()
+    first, other = members.others()
+    first.fit = False
+    other.gives_way_s = 1.0
+    owner.crash()
+    members.run_until_owned(other.name, NOTICED_S + 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queuelake.broker.node.roster import ALIVE_S, Report, Roster
+from queuelake.cluster.shard_messenger import messenger_of
 from tests.cluster.wires import Wires
 
 
@@ -39,3 +40,16 @@ async def test_the_owner_is_who_has_the_highest_epoch_and_is_heard() -> None:
     assert here.owner() == "b"
     now_s = ALIVE_S
     assert here.owner() == ""
+
+
+async def test_what_is_said_of_one_shard_is_not_heard_of_another() -> None:
+    wires = Wires()
+    rosters = []
+    for shard in range(3):
+        messenger = messenger_of(wires.messenger("a"), shard)
+        rosters.append(Roster(messenger, lambda: 0.0, lambda former, owner: None))
+        await rosters[-1].start()
+    other = messenger_of(wires.messenger("b"), 1)
+    Roster(other, lambda: 0.0, lambda former, owner: None).say(report("b", "owner"))
+    wires.deliver()
+    assert [one.owner() for one in rosters] == ["", "b", ""]

@@ -453,3 +453,22 @@ async def test_streams_of_asyncio_work_on_tunnels(world: World) -> None:
     world.wires.run()
     assert len(await reader.read(-1)) == 500_001
     writer.close()
+
+
+async def test_what_was_opened_for_one_shard_is_lost_and_the_rest_goes_on(world: World) -> None:
+    first, second = await pair(world), await pair(world, shard=2)
+    world.nodes["a"].lose_shard("b", 2, "b does not own shard 2 any more")
+    await world.settle()
+    assert [end.is_over for end in (*first, *second)] == [False, False, True, True]
+    assert str(second[0].error) == "b does not own shard 2 any more"
+    tunnel_of(first[0]).write(b"still here")
+    await world.settle()
+    assert bytes(first[1].data) == b"still here"
+
+
+async def test_only_what_we_opened_is_lost_with_a_shard(world: World) -> None:
+    near, _ = await pair(world, shard=2)
+    world.nodes["b"].lose_shard("a", 2, "not ours to say")
+    world.nodes["b"].lose_shard("c", 2, "nobody")
+    await world.settle()
+    assert not near.is_over

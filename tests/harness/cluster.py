@@ -121,6 +121,23 @@ class Cluster:
         name = said.pop() if len(said) == 1 else ""
         return int(name.removeprefix("q")) if name else -1
 
+    def owners(self, index: int) -> list[int]:
+        """Which nodes serve the shards, as this one says; -1 for nobody."""
+        owners = [one.owner for one in self.info(index).shards]
+        return [int(owner.removeprefix("q")) if owner else -1 for owner in owners]
+
+    def wait_for_owners(
+        self, is_so: Callable[[list[int]], bool] = lambda owners: True
+    ) -> list[int]:
+        """The owners of all shards, when all nodes which run agree and it is as wanted."""
+
+        def agree() -> bool:
+            said = [self.owners(index) for index in self.alive()]
+            return all(one == said[0] for one in said) and -1 not in said[0] and is_so(said[0])
+
+        self.eventually(agree, "not the owners which are wanted")
+        return self.owners(self.alive()[0])
+
     def wait_for_owner(self, other_than: int = -1) -> int:
         """The owner, when all nodes which run know it."""
         self.eventually(lambda: self.owner() not in (-1, other_than), "no owner")

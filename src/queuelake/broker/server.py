@@ -40,6 +40,7 @@ from queuelake.control import CHILD_STARTED
 from queuelake.control_audit import AUDIT
 from queuelake.errors import ConfigError
 from queuelake.settings import Flight, Grpc, Settings
+from queuelake.storage import shards as stores
 from queuelake.storage.lmdb_store import LmdbStore
 
 log = logging.getLogger("queuelake.server")
@@ -134,6 +135,9 @@ class Server:
             from queuelake.broker.node.joining import join
 
             return await join(place, stack)
+        if (found := stores.count(self._data_dir)) > 1:
+            words = f"the data directory {self._data_dir} has stores for {found} shards"
+            raise ConfigError([f"cluster.enabled = false: {words}"])
         store = LmdbStore(self._data_dir, place.settings.storage)
         stack.callback(store.close)
         leave_cluster(store)

@@ -89,8 +89,9 @@ def _told(situations: Sequence[Situation], name: str) -> str:
     return (
         f"{lines}\n"
         f"{logs} will be deleted, and the cluster begins again with {stores}. What only other\n"
-        f"stores or {logs.lower()} have is lost: choose the node whose {position} highest. The "
-        "other\nnodes have to start with empty data directories; keep the old ones until all is well."
+        f"stores or {logs.lower()} have is lost: choose the node whose {position} highest. "
+        "The other\n"
+        "nodes have to start with empty data directories; keep the old ones until all is well."
     )
 
 

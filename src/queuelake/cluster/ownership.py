@@ -99,6 +99,7 @@ class Ownership:
         self._revision = -1  # of it; below that of no record at all
         self._seen_at = clock()  # when this revision was first seen
         self._patience_s = 0.0
+        self._may_go_at: float | None = None  # after others which go first, if nobody owns it
         self._tenure: Tenure | None = None
         self._record = asyncio.Lock()  # one of us at a time reads and writes it
         self._woken = asyncio.Event()
@@ -121,7 +122,7 @@ class Ownership:
         while True:
             tenure = await self._follow()
             if tenure is None:
-                await self._pause(self._lease_s * LOOK_EVERY)
+                await self._pause(self._until_look_s())
             else:
                 await self._reign(tenure)
 
@@ -153,6 +154,11 @@ class Ownership:
                 return None
             return await self._claim()
 
+    def _until_look_s(self) -> float:
+        left_s = 0.0 if self._may_go_at is None else self._may_go_at - self._clock()
+        often_s = self._lease_s * LOOK_EVERY
+        return left_s if 0 < left_s < often_s else often_s
+
     async def _look(self) -> bool:
         try:
             lease, revision = await self._call(self._leases.read())
@@ -163,6 +169,7 @@ class Ownership:
             self._revision = revision
             self.lease = lease
             self._seen_at = self._clock()
+            self._may_go_at = None
             self._patience_s = self._dice.uniform(0, self._lease_s * PATIENCE_MAX)
         return True
 
@@ -170,27 +177,29 @@ class Ownership:
         lease = self.lease
         if lease is None or not (lease.node or lease.heir):
             await asyncio.sleep(self._dice.uniform(0, self._lease_s * JITTER_MAX))
-            await self._give_way("")
-            return True
+            return self._has_given_way("")
         first = lease.node or lease.heir
         if first == self._node:  # as the heir, or what was ours in a life before
             return True
         if self._clock() - self._seen_at >= self._lease_s + self._patience_s:
             return True
         try:
-            if await self._call(self._messenger.is_there(first)):
-                return False
+            is_there = await self._call(self._messenger.is_there(first))
         except (EngineError, TimeoutError):
             return False
-        await self._give_way(first)
-        return True
+        if is_there:
+            self._may_go_at = None
+            return False
+        return self._has_given_way(first)
 
-    async def _give_way(self, former: str) -> None:
+    def _has_given_way(self, former: str) -> bool:
         """Another node may be a better place: it looks now, and has a moment to be first."""
-        wait_s = self._give_way_s(former)
-        if wait_s:
-            self._messenger.send(self._subject, b"")
-            await asyncio.sleep(wait_s)
+        if self._may_go_at is None:
+            wait_s = self._give_way_s(former)
+            self._may_go_at = self._clock() + wait_s
+            if wait_s:
+                self._messenger.send(self._subject, b"")
+        return self._clock() >= self._may_go_at
 
     async def _claim(self) -> Tenure | None:
         """A claim of unknown outcome needs no care: if it was done, the record names us next time,

@@ -15,7 +15,7 @@ CLOSE: Final = 1_000
 # How long a node waits for each which is a better place, when an owner is gone, and when there was
 # none: then nobody is without service, and the others may have just begun to look.
 GIVE_WAY_S: Final = 0.3
-GIVE_WAY_AT_FIRST_S: Final = 1.0
+GIVE_WAY_AT_FIRST_S: Final = 2.0
 
 
 def able(reports: Iterable[Report]) -> list[Report]:

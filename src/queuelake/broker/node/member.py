@@ -71,9 +71,7 @@ class Member:
         self.fenced = 0
         self.heir = ""  # to whom it was handed over, until there is an owner again
         self.heart = Heart(self)
-        self.roster = Roster(
-            self.messenger, time.monotonic, self._owner_changed, node.tunnels.greet
-        )
+        self.roster = Roster(self.messenger, time.monotonic, self._owner_changed, node.met)
         self.news = News(self.messenger)
         self.operations = ShardOperations(self)
         self._threads = ThreadPoolExecutor(THREADS, f"shard-{shard}")

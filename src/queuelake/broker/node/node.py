@@ -28,8 +28,10 @@ from queuelake.cluster.tunnels import Tunnels
 from queuelake.errors import BrokerDownError
 from queuelake.placing import Placing
 
-# With several shards a node hears who else is there before it takes what nobody owns.
+# With several shards a node which begins hears who else does before it owns any: until there was
+# nobody new for a while, or it has waited long enough.
 LISTEN_S: Final = 2.0
+LISTEN_S_MAX: Final = 10.0
 
 T = TypeVar("T")
 
@@ -53,7 +55,7 @@ class Node:
         self.shards = len(logs)
         self.placing = Placing(self.shards, place.settings.sdv.heartbeat_topics)
         self.started_at_s = time.time()
-        self._listens_until_s = time.monotonic() + (LISTEN_S if self.shards > 1 else 0.0)
+        self._began_s = self._met_s = time.monotonic()
         self.draining = False
         self.tunnels = Tunnels(
             engine.messenger,
@@ -131,8 +133,15 @@ class Node:
         """How many shards that node has, or is given now."""
         return [member.heir or member.owner() for member in self.members].count(node)
 
+    def met(self, node: str) -> None:
+        """Another node is heard for the first time."""
+        self._met_s = time.monotonic()
+        self.tunnels.greet(node)
+
     def has_listened(self) -> bool:
-        return time.monotonic() >= self._listens_until_s
+        now_s = time.monotonic()
+        has_waited = now_s - self._met_s >= LISTEN_S or now_s - self._began_s >= LISTEN_S_MAX
+        return self.shards == 1 or has_waited
 
     def owner_changed(self) -> None:
         self._doors.owner_changed()
@@ -162,15 +171,14 @@ class Node:
         Raises:
             BrokerDownError: the shard has no owner.
         """
-        owner = self.owner(shard)
-        if not owner:
-            raise BrokerDownError(f"shard {shard} has no owner at the moment; try again")
         info = info | {"shard": shard}
-        if owner != self.name:
-            return self.tunnels.open(owner, CLIENT, info, protocol)
         connection = self.members[shard].accept_client(info)
-        assert connection is not None
-        return connect(protocol, connection, info)
+        if connection is not None:
+            return connect(protocol, connection, info)
+        owner = self.owner(shard)
+        if owner in ("", self.name):
+            raise BrokerDownError(f"shard {shard} has no owner at the moment; try again")
+        return self.tunnels.open(owner, CLIENT, info, protocol)
 
     async def ask(self, shard: int, name: str, args: dict[str, object], kind: type[T]) -> T:
         """An operation done by the broker of a shard, wherever it is."""

@@ -112,15 +112,22 @@ class NodeOperations:
         else:
             snapshot = await self._replica_metrics()
         if node.shards > 1:
-            sizes = [member.store.size_bytes() for member in node.members]
-            snapshot = msgspec.structs.replace(
-                snapshot,
-                ready=(await self.readiness({})).ready,
-                store_bytes=sum([used for used, _ in sizes]),
-                store_map_bytes=sum([mapped for _, mapped in sizes]),
-                store_bytes_max=snapshot.store_bytes_max * node.shards,
-            )
+            ready = (await self.readiness({})).ready
+            fullest = await asyncio.to_thread(self._fullest_store)
+            snapshot = msgspec.structs.replace(snapshot, ready=ready, **fullest)
         return msgspec.structs.replace(snapshot, cluster=self.figures())
+
+    def _fullest_store(self) -> dict[str, int]:
+        """Each shard has a store with the same limit: what counts is who is nearest to it."""
+        stores = [member.store for member in self._node.members]
+        sizes = [(*store.size_bytes(), store.free_bytes()) for store in stores]
+        used, mapped, free = max(sizes, key=lambda size: size[0] - size[2])
+        return {
+            "store_bytes": used,
+            "store_map_bytes": mapped,
+            "store_free_bytes": free,
+            "store_bytes_max": self._node.place.settings.storage.map_size_bytes_max,
+        }
 
     async def _replica_metrics(self) -> MetricsSnapshot:
         node = self._node
