@@ -111,7 +111,7 @@ def test_refused_requests_are_counted(admin: LiveAdmin) -> None:
 
 def test_the_documentation_has_every_metric_with_its_type_and_labels() -> None:
     """Also: a broker that counted nothing yet has all families, each with help."""
-    snapshot = MetricsSnapshot("0", False, cluster=[ClusterFigures()])
+    snapshot = MetricsSnapshot("0", False, cluster=[ClusterFigures(), ClusterFigures(shard=1)])
     families = list(SnapshotCollector(snapshot, {}).collect())
     found = {}
     for family in families:

@@ -28,6 +28,7 @@ LAYERS = (
     ("protocol",),
     ("expressions",),
     ("names",),
+    ("placing",),
     ("v1",),
     (
         *("settings", "config", "config_layers", "config_rules", "config_types"),
