@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from queuelake.errors import QueuelakeError
+from queuelake.placing import Placing
 from tests.crash.durable_client import ConnectionLostError
 from tests.crash.queue_clients import Address, Consumer, Producer, Undertaker
 from tests.crash.queue_history import History, Message, mistakes
@@ -56,6 +57,7 @@ class Load:
         self._by_key = queue != QUORUM
         self.confirmed: list[Confirmed] = []
         self._cluster = cluster
+        self._shard = Placing(cluster.shards).of_queue(queue)
         lives = self._epoch
         self._producers = [
             PacedProducer(self._addresses(one), f"{queue}-p{one}", queue, self)
@@ -139,12 +141,19 @@ class Load:
                 info = self._cluster.info(index)
             except (QueuelakeError, OSError):
                 continue
-            if info.shards[0].owner == info.node:
-                epochs.append(info.shards[0].epoch)
+            shard = info.shards[self._shard]
+            if shard.owner == info.node:
+                epochs.append(shard.epoch)
         if not epochs:
             time.sleep(0.1)
             raise ConnectionLostError
         return max(epochs)
+
+
+def queue_of(shard: int, shards: int, name: str) -> str:
+    """A queue which is in that shard, called so or nearly so."""
+    placing = Placing(shards)
+    return next(one for one in (f"{name}-{n}" for n in count()) if placing.of_queue(one) == shard)
 
 
 class PacedProducer(Producer):

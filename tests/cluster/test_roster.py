@@ -53,3 +53,15 @@ async def test_what_is_said_of_one_shard_is_not_heard_of_another() -> None:
     Roster(other, lambda: 0.0, lambda former, owner: None).say(report("b", "owner"))
     wires.deliver()
     assert [one.owner() for one in rosters] == ["", "b", ""]
+
+
+async def test_an_owner_whose_old_words_arrive_late_is_the_owner_again_with_its_next_ones() -> None:
+    wires = Wires()
+    changes: list[tuple[str, str]] = []
+    here = Roster(wires.messenger("a"), lambda: 0.0, lambda *change: changes.append(change))
+    there = Roster(wires.messenger("b"), lambda: 0.0, lambda former, owner: None)
+    await here.start()
+    for one in (report("b", "owner", 2), report("b", "replica", 1), report("b", "owner", 2)):
+        there.say(one)
+    wires.deliver()
+    assert changes == [("", "b"), ("b", ""), ("", "b")]

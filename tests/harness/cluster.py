@@ -110,12 +110,16 @@ class Cluster:
     def readiness(self, index: int) -> Readiness:
         return self.ask(index, "readiness", Readiness)
 
-    def owner(self, asked: Iterable[int] | None = None) -> int:
+    @property
+    def shards(self) -> int:
+        return int(self._settings.get("cluster.shards", 1))
+
+    def owner(self, asked: Iterable[int] | None = None, shard: int = 0) -> int:
         """Which node serves, as all these say, or all that run; -1 while they do not agree."""
         said = set()
         for index in self.alive() if asked is None else asked:
             try:
-                said.add(self.info(index).shards[0].owner)
+                said.add(self.info(index).shards[shard].owner)
             except QueuelakeError:
                 return -1
         name = said.pop() if len(said) == 1 else ""
@@ -138,10 +142,10 @@ class Cluster:
         self.eventually(agree, "not the owners which are wanted")
         return self.owners(self.alive()[0])
 
-    def wait_for_owner(self, other_than: int = -1) -> int:
+    def wait_for_owner(self, other_than: int = -1, shard: int = 0) -> int:
         """The owner, when all nodes which run know it."""
-        self.eventually(lambda: self.owner() not in (-1, other_than), "no owner")
-        return self.owner()
+        self.eventually(lambda: self.owner(shard=shard) not in (-1, other_than), "no owner")
+        return self.owner(shard=shard)
 
     def wait_until_equal(self) -> Checked:
         """All nodes which run have applied the same log; raises when their stores differ."""
@@ -191,9 +195,9 @@ class Cluster:
 
     # Breaking
 
-    def hand_on(self, owner: int) -> None:
+    def hand_on(self, owner: int, shard: int = 0) -> None:
         """To whom the owner likes."""
-        self.ask(owner, ops.CLUSTER_TRANSFER, Transferred)
+        self.ask(owner, ops.CLUSTER_TRANSFER, Transferred, shard=shard)
 
     def start_nodes(self, indexes: Iterable[int]) -> None:
         """All at once, until all are ready."""

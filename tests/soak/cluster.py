@@ -20,10 +20,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster.faults import CONFIG, QUORUM, Load, broken
+from tests.cluster.faults import CONFIG, QUORUM, Load, queue_of
 from tests.harness.cluster import Cluster
 
-STREAM = "QL_queuelake_0"
+STREAM = "QL_queuelake_{}"
 SHOWN_MAX = 40
 BETWEEN_S = (0.5, 6.0)
 QUIET_S = 3.0
@@ -51,18 +51,22 @@ class Faults:
             "everything killed": self._lose_everything,
         }
 
+    def _shard(self) -> int:
+        return self._dice.randrange(self._cluster.shards)
+
     def _owner(self) -> int:
-        return self._cluster.wait_for_owner()
+        return self._cluster.wait_for_owner(shard=self._shard())
 
     def _follower(self) -> int:
         return (self._owner() + self._dice.randint(1, 2)) % 3
 
     def _leader(self) -> int:
-        leader = self._cluster.servers.leader(STREAM)
+        leader = self._cluster.servers.leader(STREAM.format(self._shard()))
         return leader if leader >= 0 else self._dice.choice(self._cluster.servers.running())
 
     def _hand_on(self) -> None:
-        self._cluster.hand_on(self._owner())
+        shard = self._shard()
+        self._cluster.hand_on(self._cluster.wait_for_owner(shard=shard), shard)
 
     def _lose_majority(self) -> None:
         for index in self._dice.sample(range(3), 2):
@@ -85,7 +89,7 @@ class Soak:
 
     def run(self, minutes: float) -> list[str]:
         """Faults by dice, for so long."""
-        load = Load(self._cluster, "soak", calm=False).start()
+        load = self._load("soak", calm=False)
         until = time.monotonic() + minutes * 60
         while time.monotonic() < until:
             name = self._dice.choice(list(self._faults))
@@ -98,7 +102,7 @@ class Soak:
 
     def run_each(self, times: int) -> list[str]:
         """Each fault so many times, each time out of a healthy cluster."""
-        load = Load(self._cluster, "each").start()
+        load = self._load("each")
         for name in list(self._faults) * times:
             self._break(name, load)
             self._cluster.mend()
@@ -108,7 +112,7 @@ class Soak:
 
     def run_kills(self, minutes: float) -> list[str]:
         """No owner of a quorum queue lives longer than a second, and the time a start takes."""
-        load = Load(self._cluster, QUORUM).start()
+        load = Loads([Load(self._cluster, QUORUM)]).start()
         until = time.monotonic() + minutes * 60
         while time.monotonic() < until:
             self._break("owner killed", load)
@@ -116,22 +120,50 @@ class Soak:
             time.sleep(BETWEEN_KILLS_S)
         return self._end(load)
 
-    def _break(self, name: str, load: Load) -> None:
-        outage_s = broken(load, self._faults[name])
+    def _load(self, name: str, calm: bool = True) -> Loads:
+        """A queue in each shard."""
+        shards = self._cluster.shards
+        queues = [queue_of(shard, shards, name) for shard in range(shards)]
+        return Loads([Load(self._cluster, queue, calm=calm) for queue in queues]).start()
+
+    def _break(self, name: str, load: Loads) -> None:
+        outage_s = load.broken(self._faults[name])
         self.outages_s[name].append(outage_s)
-        count = len(load.history.accepted)
+        count = sum(len(one.history.accepted) for one in load.all)
         print(f"{name}: {outage_s:.1f} s without service; {count} accepted", flush=True)
 
-    def _end(self, load: Load) -> list[str]:
+    def _end(self, load: Loads) -> list[str]:
         self._cluster.mend()
-        found = load.finish()
+        found = [violation for one in load.all for violation in one.finish()]
         self._cluster.wait_until_equal()
-        history = load.history
-        print(
-            f"{len(history.accepted)} messages accepted, {len(history.deliveries)} deliveries, "
-            f"{len(history.dead)} dead; {len(found)} violations"
-        )
+        for one in load.all:
+            history = one.history
+            print(
+                f"{len(history.accepted)} messages accepted, {len(history.deliveries)} deliveries, "
+                f"{len(history.dead)} dead"
+            )
+        print(f"{len(found)} violations")
         return found
+
+
+class Loads:
+    """One for each shard; a fault is over when it is for all of them."""
+
+    def __init__(self, loads: list[Load]) -> None:
+        self.all = loads
+
+    def start(self) -> Loads:
+        for load in self.all:
+            load.start()
+        return self
+
+    def broken(self, fault: Callable[[], None]) -> float:
+        since = time.monotonic()
+        fault()
+        over = time.monotonic()
+        for load in self.all:
+            load.wait_until_confirmed(over)
+        return max(load.outage_s(since) for load in self.all)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -141,9 +173,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kills", action="store_true", help="kill every owner of a quorum queue")
     parser.add_argument("--seed", type=int, default=1, help="dice for faults and moments")
     parser.add_argument("--lease", default="5s", help="of the owner (default 5s)")
+    parser.add_argument("--shards", type=int, default=1, help="with a load on each (default 1)")
     chosen = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="queuelake-cluster-"))
-    with Cluster(directory, {"cluster.lease": chosen.lease}, config=CONFIG) as cluster:
+    settings = {"cluster.lease": chosen.lease, "cluster.shards": chosen.shards}
+    with Cluster(directory, settings, config=CONFIG) as cluster:
         soak = Soak(cluster, chosen.seed)
         try:
             if chosen.kills:

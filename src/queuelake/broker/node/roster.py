@@ -67,7 +67,10 @@ class Roster:
 
     def _note(self, report: Report) -> None:
         self._heard[report.node] = (report, self._clock())
-        if report.role == OWNER and report.epoch > self._epoch:
+        # No epoch has two owners. Of the last one the same may be said again: when NATS goes on after
+        # a pause, what a node had said before it went to another server arrives late.
+        is_news = report.epoch > self._epoch or (report.epoch == self._epoch and not self._owner)
+        if report.role == OWNER and is_news:
             self._epoch = report.epoch
             self._change_owner(report.node)
         elif report.role != OWNER and report.node == self._owner:
