@@ -15,6 +15,7 @@ from queuelake.cli import main as cli
 from queuelake.control_cluster import Drained, Rebalanced, Transferred
 from queuelake.errors import QueuelakeError
 from tests.api.queue_rest import Rest
+from tests.cluster.faults import Load, queue_of
 from tests.harness.broker import BrokerError, BrokerProcess
 from tests.harness.cluster import Cluster
 
@@ -106,8 +107,16 @@ def test_one_shard_is_given_to_another_node(cluster: Cluster, run: Run) -> None:
     assert run(0, "rebalance") == "nothing to move\n"
 
 
+@pytest.fixture
+def load(cluster: Cluster) -> Iterator[Load]:
+    """On a queue of the first shard; whatever a test does, nothing that was confirmed is lost."""
+    load = Load(cluster, queue_of(0, SHARDS, "load")).start()
+    yield load
+    assert load.finish() == []
+
+
 def test_the_shards_of_a_lost_node_find_owners_and_others_are_not_disturbed(
-    cluster: Cluster,
+    cluster: Cluster, load: Load
 ) -> None:
     lost, other = spread(cluster)[1:]
     cluster.ask(lost, ops.CLUSTER_TRANSFER, Transferred, shard=0, node=f"q{lost}")
@@ -141,7 +150,7 @@ def test_a_drained_node_owns_no_shard_until_that_ends(cluster: Cluster) -> None:
 
 
 def test_nodes_are_restarted_one_by_one_and_all_stores_stay_equal(
-    cluster: Cluster, run: Run
+    cluster: Cluster, load: Load, run: Run
 ) -> None:
     spread(cluster)
     for node in range(3):
