@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta, field
 
 from queuelake.config_types import PositiveDuration, PositiveSize, Section, parse_duration
+from queuelake.placing import Placing
 
 NAME_CHARACTERS_MAX: Final = 64
 SHARDS_MAX: Final = 64
@@ -44,6 +45,11 @@ class ClusterConfig(Section, frozen=True):
     def shard_count(self) -> int:
         """How many brokers share the work; a broker which is alone has all of it."""
         return self.shards if self.enabled else 1
+
+    @property
+    def placing(self) -> Placing | None:
+        """Of queues; None: there is one place for all of them."""
+        return Placing(self.shard_count) if self.shard_count > 1 else None
 
     @property
     def lease_ms(self) -> int:

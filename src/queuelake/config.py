@@ -21,6 +21,7 @@ import msgspec
 from queuelake import cluster_rules, config_rules, mq_rules, names, queue_rules, sdv_rules
 from queuelake.config_layers import Layers, Table, kind_of, known_names, read_text
 from queuelake.errors import ConfigError
+from queuelake.placing import Placing
 from queuelake.queue_settings import QueueSettings, Replication, base_of, merged
 from queuelake.settings import AclRule, Queues, Settings
 
@@ -112,9 +113,10 @@ class _Loader:
             self.layers.add_finding(keys, f"sdv.{finding.message}")
         for finding in cluster_rules.config_findings(settings.cluster):
             self.layers.add_finding(finding.keys, finding.message)
-        self._check_defaults(settings.queues.defaults, replication)
+        placing = settings.cluster.placing
+        self._check_defaults(settings.queues.defaults, replication, placing)
         for name, tree in self.named.items():
-            self._check_named(name, tree, settings.queues.defaults, replication)
+            self._check_named(name, tree, settings.queues.defaults, replication, placing)
         if self.layers.mistakes:
             raise ConfigError(self.layers.mistakes)
         return settings
@@ -188,8 +190,13 @@ class _Loader:
         """Of every queue: the log of a cluster is that of its whole store."""
         return "quorum" if cast(Table, self.values["cluster"])["enabled"] else "none"
 
-    def _check_defaults(self, defaults: QueueSettings, replication: Replication) -> None:
-        for finding in queue_rules.findings(defaults, "", replication):
+    def _check_defaults(
+        self, defaults: QueueSettings, replication: Replication, placing: Placing | None
+    ) -> None:
+        found = [*queue_rules.findings(defaults, "", replication)]
+        if placing is not None:
+            found += queue_rules.elsewhere(defaults, "", placing)
+        for finding in found:
             keys = tuple(f"queues.defaults.{key}" for key in finding.keys)
             self.layers.add_finding(keys, f"queues.defaults.{finding.message}")
         if defaults.type == "quorum":
@@ -202,14 +209,22 @@ class _Loader:
             )
 
     def _check_named(
-        self, name: str, tree: Table, defaults: QueueSettings, replication: Replication
+        self,
+        name: str,
+        tree: Table,
+        defaults: QueueSettings,
+        replication: Replication,
+        placing: Placing | None,
     ) -> None:
         section = queue_section(name)
         base = base_of(name, defaults, tree)
         whole = merged(cast(Table, msgspec.to_builtins(base)), tree)
         settings = msgspec.convert(whole, QueueSettings)
-        foreign = queue_rules.foreign(base, settings, tree)
-        for finding in (*foreign, *queue_rules.findings(settings, name, replication)):
+        found = [*queue_rules.foreign(base, settings, tree)]
+        found += queue_rules.findings(settings, name, replication)
+        if placing is not None:
+            found += queue_rules.elsewhere(settings, name, placing)
+        for finding in found:
             # What the defaults alone got wrong is reported with them.
             if any(_holds(tree, key) for key in finding.keys):
                 keys = tuple(f"{section}.{key}" for key in finding.keys)

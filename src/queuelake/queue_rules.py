@@ -17,10 +17,12 @@ from queuelake import names
 from queuelake.config_layers import Layers, Table, kind_of, shown
 from queuelake.config_rules import Finding, filter_mistake
 from queuelake.config_types import parse_duration
+from queuelake.placing import Placing
 from queuelake.queue_settings import (
     BadQueueSettingsError,
     QueueSettings,
     Replication,
+    dead_letter_target,
     is_setting_of,
 )
 
@@ -96,6 +98,30 @@ def findings(settings: QueueSettings, name: str, replication: Replication) -> It
     yield from _only_streams(settings)
     yield from _schema(settings)
     yield from _dead_letters(settings, name)
+
+
+def elsewhere(settings: QueueSettings, name: str, placing: Placing) -> Iterator[Finding]:
+    """What would need several shards of a cluster at once: a letter leaves its queue and arrives
+    among dead letters in one commit. Without a name: for whatever name."""
+    is_quorum = settings.type == "quorum"
+    keys = ("dead_letter_queue",) if is_quorum else ("dlq_config.topic", "dlq_config.enabled")
+    if name:
+        target = dead_letter_target(settings, name)
+        if target and placing.of_queue(target) != placing.of_queue(name):
+            own, other = names.address(name), names.address(target)
+            words = f'its dead letters would be in another shard than "{own}"'
+            level = names.address(name.partition("/")[0])
+            reason = f'{words}; one which begins with "{level}/" is in the same'
+            yield Finding(keys, f'{keys[0]} = "{other}": {reason}')
+        return
+    reason = "dead letters are in the shard of their queue; allowed: {name} as the first level"
+    for key, topic, is_on in (
+        ("dlq_config.topic", settings.dlq_config.topic, settings.dlq_config.enabled),
+        ("dead_letter_queue", settings.dead_letter_queue, True),
+    ):
+        bare = topic.removeprefix("$queue/").removeprefix(names.DEAD_LETTERS)
+        if is_on and topic and bare.partition("/")[0] != "{name}":
+            yield Finding((key,), f'{key} = "{topic}": {reason}')
 
 
 def _overflow(settings: QueueSettings) -> Iterator[Finding]:

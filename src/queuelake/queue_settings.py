@@ -26,6 +26,7 @@ from queuelake.config_types import (
     Size,
 )
 from queuelake.errors import BadSettingsError
+from queuelake.placing import Placing
 
 PARTITIONS_MAX = 1000
 
@@ -192,15 +193,26 @@ def changes_allowed(old: QueueSettings, new: QueueSettings) -> None:
 
 
 def settings_of(
-    name: str, defaults: QueueSettings, explicit: Mapping[str, object]
+    name: str,
+    defaults: QueueSettings,
+    explicit: Mapping[str, object],
+    placing: Placing | None = None,
 ) -> QueueSettings:
-    """The settings in force for a queue: its own partial tree over the defaults.
+    """The settings in force for a queue: its own partial tree over the defaults. `placing` is that
+    of a cluster with several shards.
 
     Raises:
         BadQueueSettingsError: one entry for each mistake of the two together.
     """
     base = base_of(name, defaults, explicit)
-    return configured(base, explicit, name) if explicit else base
+    settings = configured(base, explicit, name) if explicit else base
+    if placing is not None:
+        from queuelake import queue_rules
+
+        mistakes = [one.message for one in queue_rules.elsewhere(settings, name, placing)]
+        if mistakes:
+            raise BadQueueSettingsError(mistakes)
+    return settings
 
 
 def settings_without_defaults(name: str, explicit: Mapping[str, object]) -> QueueSettings:

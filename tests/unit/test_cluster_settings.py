@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
+from queuelake.broker.serving import of_shard
 from queuelake.cluster_settings import ClusterConfig
 from queuelake.errors import ConfigError
+from queuelake.placing import Placing
+from queuelake.queue_settings import BadQueueSettingsError
 from queuelake.settings import load_settings, shown_table
 from tests.interop.certificates import Authority
+from tests.simulation.node import Node
 
 
 def mistakes(*assignments: str) -> list[str]:
@@ -116,3 +121,67 @@ def test_the_missing_package_is_named_when_it_is_needed(monkeypatch: pytest.Monk
     (line,) = mistakes("enabled=true")
     assert line.endswith("pip install 'queuelake[cluster]'")
     assert not config().enabled
+
+
+def elsewhere(name: str, shards: int = 3) -> str:
+    """Another name, in another shard."""
+    placing = Placing(shards)
+    names = [f"dead{number}" for number in range(100)]
+    return next(one for one in names if placing.of_queue(one) != placing.of_queue(name))
+
+
+def test_dead_letters_are_in_the_shard_of_their_queue() -> None:
+    shards = ["cluster.enabled=true", "cluster.shards=3"]
+    other = elsewhere("tasks")
+    target = f"queues.tasks/a.dlq_config.topic=$queue/{other}"
+    with pytest.raises(ConfigError) as caught:
+        load_settings(None, {}, [*shards, target])
+    (mistake,) = caught.value.mistakes
+    assert f'dlq_config.topic = "$queue/{other}"' in mistake
+    assert 'in another shard than "$queue/tasks/a"' in mistake
+    assert 'one which begins with "$queue/tasks/" is in the same' in mistake
+    load_settings(None, {}, [*shards, "queues.tasks/a.dlq_config.topic=$queue/tasks/dead"])
+    load_settings(None, {}, [*shards, target, "queues.tasks/a.dlq_config.enabled=false"])
+    load_settings(None, {}, [target])
+    load_settings(None, {}, [shards[0], target])
+
+
+@pytest.mark.parametrize("key", ["dlq_config.topic", "dead_letter_queue"])
+def test_by_default_dead_letters_have_the_name_of_their_queue_in_front(key: str) -> None:
+    shards = ["cluster.enabled=true", "cluster.shards=3"]
+    for topic in ("$queue/dead", "$queue/dead/{name}", "$queue/dlq/dead-{name}"):
+        with pytest.raises(ConfigError, match=f"queues.defaults.{key}.*as the first level"):
+            load_settings(None, {}, [*shards, f"queues.defaults.{key}={topic}"])
+        load_settings(None, {}, [f"queues.defaults.{key}={topic}"])
+    for topic in ("$queue/dlq/{name}", "$queue/{name}/dead", "$queue/dlq/{name}/old"):
+        load_settings(None, {}, [*shards, f"queues.defaults.{key}={topic}"])
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_queue_cannot_be_given_dead_letters_in_another_shard(kind: str) -> None:
+    node = Node(load_settings(None, {}, ["cluster.enabled=true", "cluster.shards=3"]))
+    queues = node.broker.queues
+    queues.placing = Placing(3)
+    queues.configure("tasks", {"type": kind})
+    for target, is_refused in ((elsewhere("tasks"), True), ("tasks/dead", False)):
+        topic = f"$queue/{target}"
+        changes: dict[str, object] = {"dead_letter_queue": topic}
+        if kind == "classic":
+            changes = {"dlq_config": {"topic": topic}}
+        if is_refused:
+            for name in ("tasks", "tasks/new"):
+                with pytest.raises(BadQueueSettingsError, match=f'"{re.escape(topic)}"'):
+                    queues.configure(name, {"type": kind, **changes})
+        else:
+            queues.configure("tasks", changes)
+    assert not queues.exists("tasks/new")
+
+
+def test_a_shard_makes_the_queues_of_the_configuration_which_belong_to_it() -> None:
+    names = [f"q{number}" for number in range(9)] + ["dlq/q1"]
+    queues = load_settings(None, {}, [f"queues.{name}.partitions=2" for name in names]).queues
+    placing = Placing(3)
+    made = [sorted(of_shard(queues, placing, shard).named) for shard in range(3)]
+    for shard, found in enumerate(made):
+        mine = [name for name in names if placing.of_queue(name) == shard]
+        assert found == sorted({*mine, "dlq/q1"})

@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import msgspec
+
+from queuelake import names
 from queuelake.broker.audit import Audit
 from queuelake.broker.committer import Committer
 from queuelake.broker.connection import Connection
@@ -23,7 +26,8 @@ from queuelake.broker.sys_topics import SysTopics
 from queuelake.broker.tracing import Tracer
 from queuelake.control_cluster import OPERATIONS as OF_CLUSTERS
 from queuelake.errors import ConfigError, NotFoundError
-from queuelake.settings import Settings
+from queuelake.placing import Placing
+from queuelake.settings import Queues, Settings
 from queuelake.storage.lmdb_store import LmdbStore
 
 log = logging.getLogger("queuelake.server")
@@ -72,12 +76,18 @@ class Node(Protocol):
 class Serving:
     """The `Node` which is alone."""
 
-    def __init__(self, place: Place, store: LmdbStore, committer: Committer | None = None) -> None:
+    def __init__(
+        self, place: Place, store: LmdbStore, committer: Committer | None = None, shard: int = 0
+    ) -> None:
         self._place = place
         self._stack = contextlib.ExitStack()
         self._renewing: asyncio.Future[None] | None = None  # only held, so that it lives
         self._is_lost = False
         self.broker = Broker(place.settings, store, asyncio.get_running_loop(), committer)
+        placing = place.settings.cluster.placing
+        if placing is not None:
+            self.broker.queues.placing = placing
+            self.broker.queues.settings = of_shard(place.settings.queues, placing, shard)
         self._answers = Operations(
             self.broker, place.addresses, place.child_restarts, place.origins, place.audit
         )
@@ -145,6 +155,17 @@ class Serving:
         """Nothing it has can be written any more: `stop` need not wait for that."""
         self._is_lost = True
         self.broker.runner.failure = why
+
+
+def of_shard(queues: Queues, placing: Placing, shard: int) -> Queues:
+    """Of several shards each makes the queues of the configuration which belong to it; dead letters
+    may come to be in any."""
+    named = {
+        name: tree
+        for name, tree in queues.named.items()
+        if names.is_dead_letter(name) or placing.of_queue(name) == shard
+    }
+    return msgspec.structs.replace(queues, named=named)
 
 
 def _refuse(_: dict[str, object]) -> object:

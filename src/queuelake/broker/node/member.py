@@ -241,7 +241,7 @@ class Member:
             checks=self.follower.checks,
         )
         try:
-            serving = Serving(self.place, self.store, committer)
+            serving = Serving(self.place, self.store, committer, self.shard)
         except BaseException:
             committer.close()
             raise

@@ -27,6 +27,7 @@ from queuelake.broker.webhooks import Webhooks
 from queuelake.engine.events import OFF
 from queuelake.engine.policy.settings import Policy, policy_of
 from queuelake.errors import NameTakenError, NotFoundError, RefusedError
+from queuelake.placing import Placing
 from queuelake.protocol import reasons
 from queuelake.protocol.message import Message
 from queuelake.queue_settings import (
@@ -65,6 +66,7 @@ class Queues(Hosts):
         "durable",
         "hold_full",
         "incoming",
+        "placing",
         "problem",
         "quorum",
         "router",
@@ -86,6 +88,7 @@ class Queues(Hosts):
         super().__init__(store, runner, clock, settings.cache_bytes_max)
         self.router: Router = router
         self.settings: QueuesSection = settings
+        self.placing: Placing | None = None  # of a cluster with several shards
         self.sublevels: set[str] = set()  # names of queues which have them
         self.bindings: dict[str, list[Binding]] = {}
         self.alerts: Webhooks | None = None
@@ -321,7 +324,7 @@ class Queues(Hosts):
 
     def settings_for(self, name: str, explicit: dict[str, object]) -> QueueSettings:
         named = self.settings.named.get(name, {})
-        return settings_of(name, self.settings.defaults, merged(named, explicit))
+        return settings_of(name, self.settings.defaults, merged(named, explicit), self.placing)
 
     def stored_settings(self, name: str, explicit: dict[str, object]) -> QueueSettings:
         """As `settings_for`, of a queue which is there: it is too late to refuse them."""
@@ -363,8 +366,7 @@ class Queues(Hosts):
                 self.router.bind(binding)
 
     def _note_archive(self, name: str, settings: QueueSettings) -> None:
-        queue_id = self._ids.get(name, 0)
-        if queue_id:
+        if queue_id := self._ids.get(name, 0):
             self.archive.note(queue_id, settings)
             host = self.hosts.get(name)
             if isinstance(host, DurableHost):
@@ -384,8 +386,7 @@ class Queues(Hosts):
         return (self._dice >> 16) % count
 
     def new_tag(self) -> int:
-        self._last_number += 1
-        return self._last_number
+        return self.new_number()
 
     def new_number(self) -> int:
         """Tells delayed messages of one moment apart, over restarts too."""
