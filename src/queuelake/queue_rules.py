@@ -102,7 +102,11 @@ def findings(settings: QueueSettings, name: str, replication: Replication) -> It
 
 def elsewhere(settings: QueueSettings, name: str, placing: Placing) -> Iterator[Finding]:
     """What would need several shards of a cluster at once: a letter leaves its queue and arrives
-    among dead letters in one commit. Without a name: for whatever name."""
+    among dead letters in one commit, a message arrives in all queues which take its topic. Without
+    a name: for whatever name."""
+    if settings.topics:
+        reason = "a queue is in one shard and these topics in any; message queues take from all"
+        yield Finding(("topics",), f'topics holds "{settings.topics[0]}": {reason}')
     is_quorum = settings.type == "quorum"
     keys = ("dead_letter_queue",) if is_quorum else ("dlq_config.topic", "dlq_config.enabled")
     if name:

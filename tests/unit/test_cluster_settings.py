@@ -177,6 +177,13 @@ def test_a_queue_cannot_be_given_dead_letters_in_another_shard(kind: str) -> Non
     assert not queues.exists("tasks/new")
 
 
+def test_a_queue_of_one_shard_takes_no_topics_of_all() -> None:
+    bound = 'queues.tasks.topics=["jobs/#"]'
+    with pytest.raises(ConfigError, match='topics holds "jobs/#": a queue is in one shard'):
+        load_settings(None, {}, ["cluster.enabled=true", "cluster.shards=3", bound])
+    load_settings(None, {}, ["cluster.enabled=true", bound])
+
+
 def test_a_shard_makes_the_queues_of_the_configuration_which_belong_to_it() -> None:
     names = [f"q{number}" for number in range(9)] + ["dlq/q1"]
     queues = load_settings(None, {}, [f"queues.{name}.partitions=2" for name in names]).queues
