@@ -42,7 +42,7 @@ class LocalShards:
         self.shards = shards
         self.placing = Placing(shards, settings.sdv.heartbeat_topics)
         self.stores = [LmdbStore(_directory(place, k), settings.storage) for k in range(shards)]
-        self.servings = [Serving(place, store) for store in self.stores]
+        self.servings = [Serving(place, store, shard=k) for k, store in enumerate(self.stores)]
         self.fronts = Fronts(self, settings.mqtt)
 
     async def start(self) -> None:
