@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.queues.client import SUCCESS
 pytestmark = pytest.mark.xdist_group("cluster")
 SHARDS = 3
 PLACING = Placing(SHARDS)
+FOLDERS = [(), ("shards", "1"), ("shards", "2")]
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +198,13 @@ def test_bans_and_settings_are_the_same_everywhere(cluster: Cluster, connect_to:
     assert "heartbeat_topics cannot be changed" in refused.json["message"]
 
 
-def test_a_backup_is_made_of_all_stores_or_of_none(rest: Rest) -> None:
-    refused = rest.fetch("/api/v1/backup", method="POST", body=b"{}")
-    assert refused.status == 409
-    assert "queuelake backup" in refused.json["message"]
+def test_a_backup_has_the_stores_of_all_shards(cluster: Cluster) -> None:
+    rest = Rest(cluster.nodes[1])
+    begun = rest.fetch("/api/v1/backup", method="POST", body=b'{"name":"all"}').json
+    cluster.eventually(
+        lambda: rest.fetch("/api/v1/backup/all").json["state"] != "running", "it does not end"
+    )
+    done = rest.fetch("/api/v1/backup/all").json
+    assert done["state"] == "done", done
+    stores = [Path(begun["path"], *folder, "store", "data.mdb") for folder in FOLDERS]
+    assert sum([one.stat().st_size for one in stores]) == done["bytes"]

@@ -45,6 +45,15 @@ def test_the_copy_is_a_data_directory(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [one.name for one in target.iterdir()] == ["store"]
 
 
+def test_a_node_of_several_shards_is_copied_whole(tmp_path: Path) -> None:
+    data, target = tmp_path / "data", tmp_path / "copy"
+    for number, folder in enumerate(("", "shards/1", "shards/2"), 1):
+        make_store(data / folder, number * 10).close()
+    assert cli.run(["backup", str(target), "--data-dir", str(data)]) == 0
+    copies = [target / folder / "store" for folder in ("", "shards/1", "shards/2")]
+    assert [count(copy) for copy in copies] == [10, 20, 30]
+
+
 def test_a_target_with_something_in_it_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

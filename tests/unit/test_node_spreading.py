@@ -27,7 +27,6 @@ from queuelake.control_admin import (
     SubscriptionInfo,
     SubscriptionPage,
 )
-from queuelake.control_backup import BACKUP_START
 from queuelake.control_ecq import ECQ_INSPECT, ECQ_OWNERS, EcqOwner, EcqOwnerPage
 from queuelake.control_mq import MqInfo, MqLimitsInfo, MqPage, MqPageMeta, MqStats
 from queuelake.control_queues import (
@@ -43,7 +42,6 @@ from queuelake.control_sdv import SdvCancelled
 from queuelake.errors import (
     AnswerError,
     BrokerDownError,
-    ConflictError,
     NameTakenError,
     NotFoundError,
     QueuelakeError,
@@ -465,11 +463,6 @@ def test_topics_of_heartbeats_cannot_change_their_places() -> None:
     with pytest.raises(RefusedError, match="heartbeat_topics"):
         node.do(control_sdv.SDV_CONFIGURE, settings=b'{"heartbeat_topics": []}')
     assert node.do(control_sdv.SDV_CONFIGURE, settings=b"no json") == info
-
-
-def test_a_backup_of_one_shard_alone_is_none() -> None:
-    with pytest.raises(ConflictError, match="queuelake backup"):
-        FakeNode({}).do(BACKUP_START)
 
 
 def test_the_export_process_says_which_store_it_means() -> None:

@@ -1,7 +1,8 @@
 """Backups which the broker makes: copies of the store in `<data-dir>/backups/NAME`, one at a time.
 
 The copying is the work of a child process, which opens the store for itself. A backup which was
-interrupted has no `store` in its directory and is never taken for one.
+interrupted has no `store` in its directory and is never taken for one. Of a node with several
+shards all stores are copied, that one last.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from queuelake import control_backup as ops
 from queuelake.broker.operation import Operation
 from queuelake.control_backup import NAME_PATTERN, BackupInfo, BackupList
 from queuelake.errors import ConflictError, NotFoundError, RefusedError, StorageError
+from queuelake.storage import shards
 from queuelake.storage.api import Store
-from queuelake.storage.backup import PARTIAL_NAME, STORE_NAME
+from queuelake.storage.backup import STORE_NAME
 from queuelake.storage.backup_child import copy_in_child
 
 DIRECTORY: Final = "backups"
@@ -32,7 +34,7 @@ class Backups:
     """Each method of the table answers one named request."""
 
     def __init__(self, data_dir: Path, store: Store) -> None:
-        self._source = data_dir / STORE_NAME
+        self._data_dir = data_dir
         self._directory = data_dir / DIRECTORY
         self._store = store
         self._running = ""  # the name of the one which is being made
@@ -80,7 +82,7 @@ class Backups:
         except OSError as error:
             raise RefusedError(f"backup {name!r}: {directory}: {error.strerror}") from error
         self._failed.pop(name, None)
-        self._bytes_max = self._store.size_bytes()[0]
+        self._bytes_max = self._store.size_bytes()[0] + self._other_bytes()
         self._running = name
         self._work = asyncio.create_task(self._copy(name, directory))
         self._work.add_done_callback(self._ended)
@@ -98,9 +100,18 @@ class Backups:
 
     async def _copy(self, name: str, directory: Path) -> None:
         try:
-            await copy_in_child(self._source, directory)
+            for shard in reversed(range(shards.count(self._data_dir))):
+                place = shards.directory_of(directory, shard)
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+                source = shards.directory_of(self._data_dir, shard) / STORE_NAME
+                await copy_in_child(source, place)
         except StorageError as error:
             self._failed[name] = str(error)
+
+    def _other_bytes(self) -> int:
+        """What the stores of other shards take of the disk, for they may be somebody else's."""
+        found = (self._data_dir / shards.FOLDER).glob(f"*/{STORE_NAME}/data.mdb")
+        return sum([data.stat().st_blocks * 512 for data in found])
 
     def _ended(self, _: asyncio.Task[None]) -> None:
         self._running = ""
@@ -122,11 +133,10 @@ class Backups:
         directory = self._directory / name
         running = name == self._running
         done = (directory / STORE_NAME).is_dir() and not running
-        data = directory / (STORE_NAME if done else PARTIAL_NAME) / "data.mdb"
         size, changed = 0, 0.0
         with contextlib.suppress(OSError):
             changed = directory.stat().st_mtime
-            size = data.stat().st_size
+            size = sum([data.stat().st_size for data in directory.glob("**/data.mdb")])
         error = self._failed.get(name, "")
         return BackupInfo(
             name,

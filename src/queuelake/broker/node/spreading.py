@@ -42,7 +42,6 @@ from queuelake.broker.node.ways import (
     of_queue,
     of_topic,
     one_client,
-    refuse_backup,
     to_queue,
     whoever_has_it,
 )
@@ -92,7 +91,7 @@ _ACCESS: Final[dict[str, Way]] = {
     control_access.ACCESS_RELOAD: everywhere,
     control_backup.BACKUPS: first_shard,
     control_backup.BACKUP: first_shard,
-    control_backup.BACKUP_START: refuse_backup,
+    control_backup.BACKUP_START: first_shard,
     control_backup.BACKUP_DELETE: first_shard,
 }
 _QUEUES: Final[dict[str, Way]] = {

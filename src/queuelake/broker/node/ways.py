@@ -22,7 +22,7 @@ from queuelake.control_access import ACCESS_RELOAD
 from queuelake.control_admin import BanList
 from queuelake.control_mq import MqInfo
 from queuelake.control_sdv import SdvConfigInfo
-from queuelake.errors import BrokerDownError, ConflictError, NotFoundError, RefusedError
+from queuelake.errors import BrokerDownError, NotFoundError, RefusedError
 from queuelake.mq_settings import legacy_name
 from queuelake.placing import Placing
 
@@ -163,13 +163,6 @@ async def change_access(brokers: Brokers, name: str, args: Args) -> object:
         with contextlib.suppress(BrokerDownError):  # who starts reads them anyway
             await brokers.one(shard, ACCESS_RELOAD, {}, type(None))
     return answer
-
-
-async def refuse_backup(brokers: Brokers, name: str, args: Args) -> object:
-    raise ConflictError(
-        f"this cluster has {len(brokers.shards)} shards, each with a store of its own: copy the "
-        "stores of a node with `queuelake backup`"
-    )
 
 
 async def create_message_queue(brokers: Brokers, name: str, args: Args) -> object:
