@@ -218,6 +218,8 @@ class ExportStart(Struct, frozen=True):
     certificate: str = ""
     key: str = ""
     log: Log = Log()
+    stores: int = 1  # of the node: one for each shard of its cluster
+    heartbeats: list[str] = []  # topics which are where their vehicle is
 
 
 def encode_frame(message: Request | Response) -> bytes:

@@ -17,7 +17,8 @@ QUEUE_FLAGS: Final = "queue_flags"  # -> list[QueueFlags]: queues for which some
 STAGE_TARGET: Final = "stage_target"  # target -> StageTarget; makes the queue as a publish does
 STAGE_LETTERS: Final = "stage_letters"  # letters: [queue id, partition, sequences] -> those gone
 COMMIT_STAGE: Final = "commit_stage"  # CommitStage -> flight.Committed
-BATCH: Final = "batch"  # job, batch, target (or none) -> flight.Committed or null: what is known
+STAGE_PART: Final = "stage_part"  # StagePart -> null: for a node with a shard, from another one
+BATCH: Final = "batch"  # BatchAsked -> flight.Committed or null: what is known
 LAKE_LEASE: Final = "lake_lease"  # flight.LeaseAsked -> flight.Lease
 LAKE_RELEASE: Final = "lake_release"  # flight.Lease -> null
 LAKE_ARCHIVED: Final = "lake_archived"  # flight.ArchivedTold -> null
@@ -54,6 +55,14 @@ class StageTarget(Struct, frozen=True):
     key_expression: str = ""  # of a last-value queue
 
 
+class BatchAsked(Struct, frozen=True):
+    """Whether this batch was committed; without a target, wherever to."""
+
+    job: str = ""
+    batch: int = 0
+    target: str = ""
+
+
 class CommitStage(Struct, frozen=True):
     """A batch which is prepared: `file` is in its folder below `staging`."""
 
@@ -64,6 +73,16 @@ class CommitStage(Struct, frozen=True):
     request: str = ""
     data: str = ""
     payload: bytes = b""
+
+
+class StagePart(Struct, frozen=True):
+    """Bytes of a prepared file, which begin there; the first of them make it."""
+
+    job: str
+    batch: int
+    file: str
+    at: int
+    data: bytes
 
 
 CHANGED: Final = "CHANGED"  # code of the error: what was prepared does not fit any more

@@ -134,6 +134,7 @@ class Committed(Struct, frozen=True):
     rows: int
     repeated: bool = False  # it had been committed before: nothing was done now
     rejected: int = 0  # fan-out: ids which are none, with `on_invalid = "skip"`
+    target: str = ""  # of one which was committed before
 
 
 class AbortAsked(Struct, frozen=True):

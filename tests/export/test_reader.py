@@ -14,6 +14,7 @@ from queuelake.control import ExportStart
 from queuelake.errors import StorageError
 from queuelake.export import messages, server
 from queuelake.export.ranges import read_range
+from queuelake.export.stores import Stores
 from queuelake.storage.reader import StoreReader
 from tests.api.live import wait_until
 from tests.export.writer import PARTITION, QUEUE, Writer
@@ -104,7 +105,9 @@ def test_too_many_streams_wait_and_then_are_refused(
     (tmp_path / "api-key").write_text("k:s\n")
     for n in range(60):
         writer.fill(1 + n, 1, size=1_000_000)
-    serving = server.FlightServer(ExportStart(str(tmp_path), "127.0.0.1", 0), reader)
+    serving = server.FlightServer(
+        ExportStart(str(tmp_path), "127.0.0.1", 0), Stores(tmp_path, [reader])
+    )
     headers = [(b"authorization", b"Bearer k:s")]
     options = pyflight.FlightCallOptions(headers=headers)
     ticket = pyflight.Ticket(contract.encode(whole(reader, 100)))

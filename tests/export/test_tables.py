@@ -21,6 +21,7 @@ from queuelake.export.ranges import read_range
 from queuelake.export.schemas import schema_of
 from queuelake.export.server import FlightServer
 from queuelake.export.shards import find_shards
+from queuelake.export.stores import Stores
 from queuelake.flight import PayloadSchema, Range, Shard, ShardsAsked, encode, parse_error
 from queuelake.storage import ecq_tables, log_tables, queue_records, stage_tables
 from queuelake.storage import pipeline_tables as t
@@ -293,7 +294,7 @@ def test_what_was_promised_and_dropped_is_an_error_which_names_it(opened: Open) 
 def test_a_loss_is_an_error_of_the_call(opened: Open, tmp_path: Path) -> None:
     reader = opened(put_lost)
     (tmp_path / "api-key").write_text("k:s\n")
-    server = FlightServer(ExportStart(str(tmp_path), "127.0.0.1", 0), reader)
+    server = FlightServer(ExportStart(str(tmp_path), "127.0.0.1", 0), Stores(tmp_path, [reader]))
     options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer k:s")])
     wanted = Range("messages", f"{reader.id}-{QUEUE}", 0, 0, 30)
     with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:

@@ -257,6 +257,8 @@ def export_child(settings: Settings, data_dir: Path, address: tuple[str, int]) -
         certificate=flight.certificate,
         key=flight.key,
         log=settings.log,
+        stores=settings.cluster.shards if settings.cluster.enabled else 1,
+        heartbeats=settings.sdv.heartbeat_topics,
     )
     return Child(
         EXPORT,

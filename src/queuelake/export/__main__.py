@@ -20,8 +20,8 @@ from queuelake import control, control_client
 from queuelake.control import ExportStart
 from queuelake.errors import QueuelakeError
 from queuelake.export.server import FlightServer
+from queuelake.export.stores import Stores
 from queuelake.logs import configure_logging
-from queuelake.storage.reader import StoreReader
 
 EXIT_USAGE = 2
 START_TIMEOUT_S = 5.0
@@ -43,7 +43,7 @@ def main() -> int:
     threading.Thread(target=_end_with_parent, args=[stop], name="parent", daemon=True).start()
     data_dir = Path(start.data_dir)
     try:
-        server = FlightServer(start, StoreReader(data_dir))
+        server = FlightServer(start, Stores.open(data_dir, start.stores, start.heartbeats))
     except (QueuelakeError, OSError, pa.ArrowException) as exc:
         log.error("flight does not listen on %s:%d: %s", start.bind, start.port, exc)
         return 1

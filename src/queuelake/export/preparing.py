@@ -14,6 +14,7 @@ from queuelake.errors import RefusedError
 from queuelake.export.last_values import last_values
 from queuelake.export.queues import number_of
 from queuelake.export.staged_chunks import Chunk, Layout
+from queuelake.export.staged_parts import Choose, everything
 from queuelake.export.staged_rows import Rows, blocks
 from queuelake.storage.prepared import Letters, Prepared, PreparedWriter
 
@@ -30,19 +31,20 @@ def prepare(
     job: str,
     store_id: str,
     find_gone: FindGone,
+    choose: Choose = everything,
 ) -> None:
-    """Write the file for the broker.
+    """Write the file for the broker, with the rows to be chosen.
 
     Raises:
         RefusedError: a row breaks a rule; the error names the value and the limit.
     """
     letters = _Letters(store_id)
-    letters.find(staged, find_gone)
+    letters.find(choose(blocks(staged)), find_gone)
     publisher = f"pipeline:{job}".encode()
     writer = PreparedWriter(path)
     try:
         summary = _Summary(target)
-        rows = (Rows(block, target) for block in letters.living(blocks(staged)))
+        rows = (Rows(block, target) for block in letters.living(choose(blocks(staged))))
         if target.kind == "last_value":
             chunks = last_values(rows, target, publisher)
         else:
@@ -95,8 +97,8 @@ class _Letters:
         self._store_id = store_id
         self._left: dict[Letter, None] = {}
 
-    def find(self, staged: list[Path], find_gone: FindGone) -> None:
-        for block in blocks(staged):
+    def find(self, tables: Iterator[pa.Table], find_gone: FindGone) -> None:
+        for block in tables:
             for letter in self._of(block):
                 if letter is not None:
                     self._left[letter] = None

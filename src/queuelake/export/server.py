@@ -22,7 +22,7 @@ from queuelake.export.auth import MIDDLEWARE, RequireKey, caller_with_role
 from queuelake.export.ranges import read_range
 from queuelake.export.shards import find_shards, queue_flags
 from queuelake.export.staging import Staging
-from queuelake.storage.reader import StoreReader
+from queuelake.export.stores import Stores
 
 STREAMS_MAX: Final = 32
 STREAM_WAIT_S: Final = 30.0
@@ -33,7 +33,6 @@ READING_CALLS: Final = frozenset({"batch", "sdv_request", "status"})  # of `flig
 _FORWARDED: Final[dict[str, tuple[type[msgspec.Struct], str]]] = {
     contract.LEASE: (contract.LeaseAsked, control_pipeline.LAKE_LEASE),
     contract.RELEASE: (contract.Lease, control_pipeline.LAKE_RELEASE),
-    contract.ARCHIVED: (contract.ArchivedTold, control_pipeline.LAKE_ARCHIVED),
     contract.JOB: (contract.JobTold, control_pipeline.JOB_TOLD),
 }
 
@@ -45,10 +44,10 @@ log = logging.getLogger("queuelake.export")
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves from its construction until `shutdown`."""
 
-    def __init__(self, start: ExportStart, store: StoreReader) -> None:
+    def __init__(self, start: ExportStart, stores: Stores) -> None:
         self._data_dir = Path(start.data_dir)
-        self._store = store
-        self._staging = Staging(self._data_dir, store.id)
+        self._stores = stores
+        self._staging = Staging(stores)
         self._streams = threading.BoundedSemaphore(STREAMS_MAX)
         host = f"[{start.bind}]" if ":" in start.bind else start.bind
         pairs = None
@@ -63,7 +62,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, _context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
         with _as_flight_errors():
             wanted = _decode(ticket.ticket, contract.Range)
-            schema, batches = read_range(self._store, wanted)
+            schema, batches = read_range(self._stores.of_queue(wanted.queue_id), wanted)
         return flight.GeneratorStream(schema, self._stream(batches))
 
     def _stream(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,12 +89,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         with _as_flight_errors():
             if name == contract.SHARDS:
                 asked = _decode(body, contract.ShardsAsked)
-                for found in find_shards(self._store, queue_flags(self._data_dir), asked):
+                for found in self._shards(asked):
                     yield flight.Result(msgspec.json.encode(found))
                 return
             with _on_behalf_of(caller_with_role(context, _needed_role(name, body))):
                 answer = self._answer(name, body)
             yield flight.Result(msgspec.json.encode(answer))
+
+    def _shards(self, asked: contract.ShardsAsked) -> Iterator[list[contract.Shard]]:
+        for number, store in enumerate(self._stores.readers):
+            yield from find_shards(store, queue_flags(self._stores, number), asked)
 
     def _answer(self, name: str, body: bytes) -> object:
         if name == contract.COMMIT:
@@ -103,16 +106,26 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if name == contract.ABORT:
             self._staging.abort(_decode(body, contract.AbortAsked))
             return None
+        if name == contract.ARCHIVED:
+            self._archived(_decode(body, contract.ArchivedTold))
+            return None
         if name == contract.CALL:
             call = _decode(body, contract.Call)
             if call.op not in contract.CALLS:
                 allowed = ", ".join(sorted(contract.CALLS))
                 raise RefusedError(f"operation {call.op!r} cannot be called; allowed: {allowed}")
+            if call.op == control_pipeline.BATCH:
+                return self._staging.batch(call.args)
             return self._broker(call.op, call.args)
         if name in _FORWARDED:
             kind, operation = _FORWARDED[name]
             return self._broker(operation, msgspec.to_builtins(_decode(body, kind)))
         raise RefusedError(f"there is no action {name!r}")
+
+    def _archived(self, told: contract.ArchivedTold) -> None:
+        for number, part in enumerate(self._stores.divide(told)):
+            args = msgspec.to_builtins(part)
+            self._stores.ask(number, control_pipeline.LAKE_ARCHIVED, args, CALL_TIMEOUT_S)
 
     def _broker(self, operation: str, args: dict[str, object]) -> object:
         return control_client.call(self._data_dir, operation, args, CALL_TIMEOUT_S)
@@ -123,6 +136,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             (contract.COMMIT, "make staged rows visible"),
             (contract.ABORT, "forget staged rows"),
             (contract.CALL, "an operation of the broker"),
+            (contract.ARCHIVED, "what the lake has"),
             *[(name, f"the broker's {operation}") for name, (_, operation) in _FORWARDED.items()],
         ]
 

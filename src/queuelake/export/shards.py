@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from queuelake import control_client
 from queuelake.control_pipeline import QUEUE_FLAGS, QueueFlags
 from queuelake.export.places import first_at, reach
 from queuelake.export.queues import (
@@ -20,6 +18,7 @@ from queuelake.export.queues import (
     shown_id,
     stored_queues,
 )
+from queuelake.export.stores import Stores
 from queuelake.flight import Shard, ShardsAsked
 from queuelake.storage.api import EVENTS, STATS, ReadTransaction
 from queuelake.storage.archive_tables import read_archived
@@ -97,7 +96,7 @@ class _Finder:
         )
 
 
-def queue_flags(data_dir: Path) -> Flags:
-    """What the settings of queues say, by their numbers."""
-    answer = control_client.call(data_dir, QUEUE_FLAGS, {}, CALL_TIMEOUT_S)
+def queue_flags(stores: Stores, number: int) -> Flags:
+    """What the settings of queues of a store say, by their numbers."""
+    answer = stores.ask(number, QUEUE_FLAGS, {}, CALL_TIMEOUT_S)
     return {one.number: one for one in msgspec.convert(answer, list[QueueFlags])}

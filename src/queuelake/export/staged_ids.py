@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from queuelake.errors import RefusedError
 from queuelake.export.staged_columns import column
+from queuelake.export.staged_parts import Choose, everything
 from queuelake.export.staged_rows import blocks
 from queuelake.storage.prepared import PreparedIds, PreparedWriter
 from queuelake.storage.sdv_tables import DIGEST_BYTES, NAME_BYTES_MAX
@@ -23,7 +24,7 @@ BUCKETS: Final = 256
 Digests = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
 
 
-def prepare_ids(path: Path, staged: list[Path]) -> None:
+def prepare_ids(path: Path, staged: list[Path], choose: Choose = everything) -> None:
     """Write the file for the broker; an id which comes twice is there once.
 
     Raises:
@@ -31,7 +32,7 @@ def prepare_ids(path: Path, staged: list[Path]) -> None:
     """
     parts: list[pa.Array] = []
     rows = 0
-    for block in blocks(staged):
+    for block in choose(blocks(staged)):
         parts.append(_checked(column(block, "id")))
         rows += block.num_rows
         if rows > IDS_MAX:

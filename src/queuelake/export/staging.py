@@ -3,6 +3,10 @@
 What is staged is durable and of no account until it is committed. A commit lays the rows out for
 the broker, which stores them and remembers (job, batch). Any step may be repeated, and this process
 may die at any: until the broker has committed, the Arrow files are there to begin with again.
+
+Where a node has several stores, rows for fan-out and message queues are divided among them
+(`staged_parts`). Each store knows its part by (job, batch) and takes it once. The store which is
+the home of the target is last: what it knows is committed everywhere.
 """
 
 from __future__ import annotations
@@ -11,21 +15,24 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
-from queuelake import control_client
 from queuelake import control_pipeline as ops
-from queuelake.control_pipeline import CommitStage, StageTarget
-from queuelake.errors import AnswerError, RefusedError
+from queuelake.control_pipeline import BatchAsked, CommitStage, StageTarget
+from queuelake.errors import AnswerError, NotFoundError, RefusedError
 from queuelake.export.preparing import prepare
 from queuelake.export.staged_columns import COLUMNS, ID_COLUMNS, canonical, cast
 from queuelake.export.staged_files import StagedFiles
 from queuelake.export.staged_ids import prepare_ids
+from queuelake.export.staged_parts import everything, part_of
+from queuelake.export.stores import Stores
 from queuelake.flight import AbortAsked, CommitAsked, Committed, Stage, encode
 from queuelake.storage.prepared import Letters
 
@@ -41,10 +48,9 @@ log = logging.getLogger("queuelake.export")
 class Staging:
     """The staged batches of one data directory; its methods are called by any thread."""
 
-    def __init__(self, data_dir: Path, store_id: str) -> None:
-        self._data_dir = data_dir
-        self._store_id = store_id
-        self._files = StagedFiles(data_dir)
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._files = StagedFiles(stores.data_dir)
         self._preparing = threading.BoundedSemaphore(PREPARES_MAX)
         self._busy = _Busy()
         threading.Thread(target=self._sweep, name="sweep", daemon=True).start()
@@ -64,7 +70,7 @@ class Staging:
 
     def do_put(self, stage: Stage, reader: Any, writer: Any) -> None:
         """Keep the rows of one task; the answer names their file."""
-        target = self._target(stage.target)
+        target = self._target(stage.target, self._stores.home(stage.target))
         columns, required = (ID_COLUMNS, "id") if target.kind == "fanout" else (COLUMNS, "payload")
         schema = canonical(reader.schema, columns, required)
         rows = (_checked(cast(one.data, schema), target) for one in reader)
@@ -75,7 +81,7 @@ class Staging:
 
     def commit(self, asked: CommitAsked) -> Committed:
         with self._busy.alone(asked.job, asked.batch):
-            known = self._known(asked)
+            known = self._known(asked.job, asked.batch, asked.target)
             if known is None:
                 known = self._commit(asked)
             self._files.remove(asked.job, asked.batch)
@@ -87,30 +93,84 @@ class Staging:
 
     def _commit(self, asked: CommitAsked) -> Committed:
         staged = self._files.paths(asked.job, asked.batch, asked.files)
+        numbers = self._stores_for(asked.target)
+        batch = _Batch(asked, staged, len(numbers) > 1)
+        prepared = {one: self._files.new_prepared(asked.job, asked.batch) for one in numbers}
+        try:
+            # All before the first is committed: of a batch with a wrong row nothing is there.
+            for number, path in prepared.items():
+                self._prepare(batch, number, path)
+            parts = [self._commit_part(batch, number, path) for number, path in prepared.items()]
+        finally:
+            for path in prepared.values():
+                path.unlink(missing_ok=True)
+        return parts[0] if len(parts) == 1 else Committed(sum([part.rows for part in parts]))
+
+    def _stores_for(self, target: str) -> list[int]:
+        """Which have a part of a batch for this target; its home is the last of them."""
+        home = self._stores.home(target)
+        if len(self._stores) == 1 or self._target(target, home).kind == "durable":
+            return [home]
+        return [*(one for one in range(len(self._stores)) if one != home), home]
+
+    def _commit_part(self, batch: _Batch, number: int, path: Path) -> Committed:
         attempts = 0
         while True:
-            path = self._files.new_prepared(asked.job, asked.batch)
             try:
-                with self._preparing:
-                    self._prepare(asked, staged, path)
-                return self._ask_commit(asked, path)
+                return self._ask_commit(batch.asked, number, path)
             except AnswerError as error:
                 attempts += 1
                 if error.code != ops.CHANGED or attempts == ATTEMPTS_MAX:
                     raise
-            finally:
-                path.unlink(missing_ok=True)
+            path.unlink()
+            self._prepare(batch, number, path)
 
-    def _prepare(self, asked: CommitAsked, staged: list[Path], path: Path) -> None:
-        target = self._target(asked.target)
-        if target.kind == "fanout":
-            prepare_ids(path, staged)
-        else:
-            prepare(path, staged, target, asked.job, self._store_id, self._gone)
+    def _prepare(self, batch: _Batch, number: int, path: Path) -> None:
+        asked, staged, is_divided = batch
+        with self._preparing:
+            target = self._target(asked.target, number)
+            if is_divided and target.kind == "durable":
+                raise RefusedError(
+                    f"{asked.target!r} is not the same in all parts of the cluster yet"
+                )
+            choose = part_of(self._stores.placing, target, number) if is_divided else everything
+            if target.kind == "fanout":
+                prepare_ids(path, staged, choose)
+                return
+            store_id = self._stores.readers[number].id
+            gone = partial(self._gone, number)
+            try:
+                prepare(path, staged, target, asked.job, store_id, gone, choose)
+            except NotFoundError:
+                if len(self._stores) == 1:
+                    raise
+                raise RefusedError(
+                    f"some of these dead letters are in another part of the cluster than"
+                    f" {asked.target!r}: a letter leaves its queue in one commit with its arrival"
+                ) from None
 
     # The broker
 
-    def _ask_commit(self, asked: CommitAsked, path: Path) -> Committed:
+    def batch(self, args: dict[str, object]) -> Committed | None:
+        """What is known of a batch: the operation `batch`."""
+        try:
+            asked = msgspec.convert(args, BatchAsked)
+        except msgspec.ValidationError as error:
+            raise RefusedError(f"this is no BatchAsked: {error}") from None
+        return self._known(asked.job, asked.batch, asked.target)
+
+    def _known(self, job: str, batch: int, target: str) -> Committed | None:
+        args: dict[str, object] = {"job": job, "batch": batch, "target": target}
+        answers = [
+            msgspec.convert(self._ask(number, ops.BATCH, args), Committed | None)
+            for number in range(len(self._stores))
+        ]
+        found = [one for one in answers if one is not None]
+        if not found or answers[self._stores.home(target or found[0].target)] is None:
+            return None
+        return replace(found[0], rows=sum([one.rows for one in found]))
+
+    def _ask_commit(self, asked: CommitAsked, number: int, path: Path) -> Committed:
         order = CommitStage(
             asked.job,
             asked.batch,
@@ -120,25 +180,25 @@ class Staging:
             asked.data,
             asked.payload,
         )
-        return msgspec.convert(
-            self._ask(ops.COMMIT_STAGE, msgspec.structs.asdict(order), COMMIT_TIMEOUT_S), Committed
-        )
+        args = msgspec.structs.asdict(order)
+        answer = self._ask(number, ops.COMMIT_STAGE, args, COMMIT_TIMEOUT_S)
+        return msgspec.convert(answer, Committed)
 
-    def _known(self, asked: CommitAsked) -> Committed | None:
-        args: dict[str, object] = {"job": asked.job, "batch": asked.batch, "target": asked.target}
-        answer = self._ask(ops.BATCH, args)
-        return None if answer is None else msgspec.convert(answer, Committed)
+    def _target(self, target: str, number: int) -> StageTarget:
+        return msgspec.convert(self._ask(number, ops.STAGE_TARGET, {"target": target}), StageTarget)
 
-    def _target(self, target: str) -> StageTarget:
-        return msgspec.convert(self._ask(ops.STAGE_TARGET, {"target": target}), StageTarget)
-
-    def _gone(self, letters: list[Letters]) -> list[Letters]:
-        return msgspec.convert(self._ask(ops.STAGE_LETTERS, {"letters": letters}), list[Letters])
+    def _gone(self, number: int, letters: list[Letters]) -> list[Letters]:
+        answer = self._ask(number, ops.STAGE_LETTERS, {"letters": letters})
+        return msgspec.convert(answer, list[Letters])
 
     def _ask(
-        self, operation: str, args: dict[str, object], timeout_s: float = ASK_TIMEOUT_S
+        self,
+        number: int,
+        operation: str,
+        args: dict[str, object],
+        timeout_s: float = ASK_TIMEOUT_S,
     ) -> object:
-        return control_client.call(self._data_dir, operation, args, timeout_s)
+        return self._stores.ask(number, operation, args, timeout_s)
 
 
 def _checked(batch: pa.RecordBatch, target: StageTarget) -> pa.RecordBatch:
@@ -151,6 +211,14 @@ def _checked(batch: pa.RecordBatch, target: StageTarget) -> pa.RecordBatch:
                 f"message of {largest} bytes; queue {target.address!r} takes {limit}"
             )
     return batch
+
+
+class _Batch(NamedTuple):
+    """What is committed."""
+
+    asked: CommitAsked
+    staged: list[Path]
+    is_divided: bool  # among all stores
 
 
 class _Busy:

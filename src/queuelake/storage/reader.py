@@ -40,7 +40,12 @@ class StoreReader:
             raise StorageError(f"store {path} cannot be opened: {error}") from error
         with self.view() as view:
             check_format(view.get(META, FORMAT_KEY))
-            self.id = (view.get(META, STORE_ID) or b"").decode()
+
+    @property
+    def id(self) -> str:
+        """As it is now: a store which becomes a replica takes over that of its cluster."""
+        with self.view() as view:
+            return (view.get(META, STORE_ID) or b"").decode()
 
     @contextlib.contextmanager
     def view(self) -> Iterator[ReadTransaction]:

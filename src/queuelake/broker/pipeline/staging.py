@@ -10,7 +10,6 @@ there. What was copied for nothing is deleted a slice at a time, after a restart
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, final
@@ -23,6 +22,8 @@ from queuelake.broker.fanout.service import Fanout
 from queuelake.broker.message_queues.host import MessageQueueHost
 from queuelake.broker.message_queues.service import MessageQueues
 from queuelake.broker.operation import Operation, stored
+from queuelake.broker.pipeline import passing
+from queuelake.broker.pipeline.passing import ChangedError
 from queuelake.broker.pipeline.staged_copy import Plan, copy
 from queuelake.broker.pipeline.staged_fanout import fan_out
 from queuelake.broker.pipeline.staged_targets import StageTargets
@@ -30,7 +31,7 @@ from queuelake.broker.pipeline.staged_work import discard, forget_unnamed, move_
 from queuelake.broker.queues.extending import extend
 from queuelake.broker.queues.host import HostedQueue
 from queuelake.broker.queues.upkeep import QueueUpkeep
-from queuelake.control_pipeline import CommitStage, StageTarget
+from queuelake.control_pipeline import BatchAsked, CommitStage, StagePart, StageTarget
 from queuelake.errors import RefusedError, StorageError
 from queuelake.flight import STAGE_KEPT_S, Committed
 from queuelake.settings import Settings
@@ -43,13 +44,6 @@ from queuelake.storage.stage_tables import OPEN, open_stages, stage_key
 COMMITS_MAX: Final = 4  # at a time
 BATCHES_KEPT: Final = 1_000  # of each job, at least
 FORGET_EVERY: Final = 100  # commits
-
-
-class ChangedError(RefusedError):
-    """What was prepared does not fit any more: prepare it again."""
-
-    http_status = 409
-    code = ops.CHANGED
 
 
 @final
@@ -79,6 +73,7 @@ class Staging:
             ops.STAGE_TARGET: self.target,
             ops.STAGE_LETTERS: self.letters,
             ops.COMMIT_STAGE: self.commit,
+            ops.STAGE_PART: self.part,
             ops.BATCH: self.batch,
         }
 
@@ -107,10 +102,18 @@ class Staging:
         asked = msgspec.convert(args.get("letters", []), list[Letters])
         return [one for one in map(self._targets.gone_letters, asked) if one.seqs]
 
+    async def part(self, args: dict[str, object]) -> None:
+        """Of a batch which was prepared at another node."""
+        part = msgspec.convert(args, StagePart)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, passing.keep, self._folder, part)
+
     def batch(self, args: dict[str, object]) -> Committed | None:
-        job, batch = str(args.get("job", "")), msgspec.convert(args.get("batch", 0), int)
-        known = self._known(records.batch_key(job, batch), str(args.get("target", "")))
-        return Committed(known.rows, repeated=True) if known is not None else None
+        asked = msgspec.convert(args, BatchAsked)
+        known = self._known(records.batch_key(asked.job, asked.batch), asked.target)
+        if known is None:
+            return None
+        return Committed(known.rows, repeated=True, target=known.target)
 
     def _known(self, key: bytes, target: str) -> records.BatchRecord | None:
         """The batch, if it was committed; without a target, wherever to."""
@@ -135,12 +138,14 @@ class Staging:
             await running.wait()
         known = self._known(key, asked.target)
         if known is not None:
+            passing.forget(self._path(asked))
             return Committed(known.rows, repeated=True)
         done = self._running[key] = asyncio.Event()
         try:
             async with self._slots:
                 known = await self._commit(asked, key)
         finally:
+            passing.forget(self._path(asked))
             del self._running[key]
             done.set()
         self._forget_batches(asked.job)
@@ -148,11 +153,14 @@ class Staging:
 
     async def _commit(self, asked: CommitStage, key: bytes) -> records.BatchRecord:
         loop = asyncio.get_running_loop()
-        prepared = await loop.run_in_executor(self._threads, PreparedReader, self._path(asked))
+        path = self._path(asked)
+        if not path.exists():
+            raise ChangedError(f"prepared batch {path.name!r} is not at this node")
+        prepared = await loop.run_in_executor(self._threads, PreparedReader, path)
         try:
             summary = prepared.summary
             if isinstance(summary, PreparedIds) and asked.target == tables.SDV_NAME:
-                return await fan_out(self._fanout, asked, summary, self._path(asked), key)
+                return await fan_out(self._fanout, asked, summary, path, key)
             if not isinstance(summary, Prepared) or asked.target == tables.SDV_NAME:
                 raise ChangedError(f"this was not prepared for {asked.target!r}")
             host = self._host(asked, summary)
@@ -163,9 +171,7 @@ class Staging:
             prepared.close()
 
     def _path(self, asked: CommitStage) -> Path:
-        """Below our own folder, whatever the caller says."""
-        job = hashlib.blake2b(asked.job.encode(), digest_size=16).hexdigest()
-        return self._folder / job / str(asked.batch) / Path(asked.file).name
+        return passing.path_of(self._folder, asked.job, asked.batch, asked.file)
 
     def _host(self, asked: CommitStage, summary: Prepared) -> HostedQueue:
         host = self._targets.find(asked.target)
