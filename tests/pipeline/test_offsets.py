@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, LessThan, Not
 
 from queuelake.errors import RefusedError
 from queuelake.flight import Shard
 from queuelake.pipeline import offsets
 from queuelake.pipeline.filters import CLOCK_SLACK_MS, take_filters
-from queuelake.pipeline.offsets import Position, Slice, parse_position, plan_end, share
+from queuelake.pipeline.offsets import Offsets, Position, Slice, parse_position, plan_end, share
 
 KEYS = st.tuples(st.sampled_from("abc"), st.integers(0, 3))
 
@@ -121,6 +122,19 @@ def test_p3_a_place_in_a_shard_which_is_not_there_is_named() -> None:
     position = Position(exact={"$queue/a": {"7": 1}})
     with pytest.raises(RefusedError, match="there is no shard '7' of"):
         offsets.resolve("startingOffsets", position, [shard(0, 0, 9)], lambda _: [], "earliest")
+
+
+@pytest.mark.rule("P3")
+def test_p3_a_queue_with_parts_in_several_stores_is_named_by_their_ids() -> None:
+    parts = [replace(shard(0, 0, 9), queue="$q/a", queue_id=f"{store}-1") for store in "xy"]
+
+    def start(exact: dict[str, dict[str, int]]) -> Offsets:
+        position = Position(exact=exact)
+        return offsets.resolve("startingOffsets", position, parts, lambda _: [], "earliest")
+
+    with pytest.raises(RefusedError, match=r"several parts of the cluster.*: x-1, y-1"):
+        start({"$q/a": {"0": 4}})
+    assert start({"y-1": {"0": 4}}) == {"x-1": {"0": 0}, "y-1": {"0": 4}}
 
 
 @pytest.mark.rule("P4")

@@ -171,10 +171,11 @@ def _as_flight_errors() -> Iterator[None]:
         yield
     except flight.FlightError:
         raise
-    except BrokerDownError as error:
-        raise flight.FlightUnavailableError(f"{error.code}: {error}") from None
     except QueuelakeError as error:
-        raise flight.FlightServerError(f"{error.code}: {error}") from None
+        # Also when a node says it of another one.
+        is_down = error.code == BrokerDownError.code
+        kind = flight.FlightUnavailableError if is_down else flight.FlightServerError
+        raise kind(f"{error.code}: {error}") from None
     except Exception:
         log.exception("a call failed")
         raise flight.FlightServerError(

@@ -98,6 +98,10 @@ def resolve(
     ids = {shard.queue: shard.queue_id for shard in shards}
     for queue, named in position.exact.items():
         queue_id = ids.get(queue, queue)
+        parts = {shard.queue_id for shard in shards if shard.queue == queue}
+        if len(stores_of(parts)) > 1:
+            words = f"{queue!r} is in several parts of the cluster; name their ids instead"
+            raise RefusedError(f"option {option!r}: {words}: {', '.join(sorted(parts))}")
         for shard, upto in named.items():
             if shard not in places.get(queue_id, {}):
                 raise RefusedError(f"option {option!r}: there is no shard {shard!r} of {queue!r}")
