@@ -30,6 +30,7 @@ from queuelake.errors import BrokerDownError
 from queuelake.placing import Placing
 from queuelake.settings import Settings
 from queuelake.storage.lmdb_store import LmdbStore
+from queuelake.storage.shards import directory_of
 
 T = TypeVar("T")
 START_TIMEOUT_S = 30.0
@@ -81,7 +82,7 @@ class ShardedNode:
 
     async def _serve(self) -> None:
         for shard in range(self._shards):
-            here = self.data_dir / "shards" / str(shard) if shard else self.data_dir
+            here = directory_of(self.data_dir, shard)
             here.mkdir(parents=True, exist_ok=True)
             home = self.other_dir if shard in self._elsewhere else self.data_dir
             settings = Settings(data_dir=str(home))

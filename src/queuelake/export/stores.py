@@ -18,6 +18,7 @@ from queuelake.errors import StorageError
 from queuelake.flight import ArchivedTold
 from queuelake.placing import Placing
 from queuelake.storage.reader import StoreReader
+from queuelake.storage.shards import directory_of
 
 
 class Stores:
@@ -32,8 +33,8 @@ class Stores:
 
     @classmethod
     def open(cls, data_dir: Path, count: int, heartbeats: Iterable[str]) -> Self:
-        folders = [data_dir, *(data_dir / "shards" / str(number) for number in range(1, count))]
-        return cls(data_dir, [StoreReader(folder) for folder in folders], heartbeats)
+        readers = [StoreReader(directory_of(data_dir, number)) for number in range(count)]
+        return cls(data_dir, readers, heartbeats)
 
     def __len__(self) -> int:
         return len(self.readers)

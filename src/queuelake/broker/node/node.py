@@ -18,6 +18,7 @@ from queuelake.broker.node.member import Member
 from queuelake.broker.node.operations import NodeOperations
 from queuelake.broker.node.unserved import last_words
 from queuelake.broker.operation import Operation
+from queuelake.broker.pipeline import passing
 from queuelake.broker.serving import Place
 from queuelake.cluster.copying import KIND as STORE
 from queuelake.cluster.engine import Log
@@ -25,6 +26,7 @@ from queuelake.cluster.nats_engine import NatsEngine
 from queuelake.cluster.relay import KIND as CLIENT
 from queuelake.cluster.relay import Relays
 from queuelake.cluster.tunnels import Tunnels
+from queuelake.control_pipeline import COMMIT_STAGE
 from queuelake.errors import BrokerDownError
 from queuelake.placing import Placing
 
@@ -192,4 +194,7 @@ class Node:
             return forwarding.Table(own, member.owners_table, member.forwarding)
         from queuelake.broker.node.spreading import Spread
 
-        return Spread(own, self)
+        return Spread({**own, COMMIT_STAGE: self._commit_stage}, self)
+
+    async def _commit_stage(self, args: dict[str, object]) -> object:
+        return await passing.commit_stage(self, self.place.data_dir, args)
