@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from queuelake import control_mq, control_pipeline, control_queues
 from queuelake.apikey import read_api_key
 from queuelake.control_pipeline import ArchiveLag
+from queuelake.flight import CommitAsked, Range, Stage
 from queuelake.pipeline.connection import Connection, endpoint_from
 from queuelake.pipeline.jobs import fanout, redrive, replay
 from queuelake.pipeline.jobs.job import JobContext
@@ -171,3 +173,34 @@ def test_vehicles_of_all_shards_are_reached_in_bulk(
         assert (detail["vehicles"], detail["triggered"]) == (300, 300)
     assert vehicle.wire.expect_publish(ack=True).payload == b"map"
     vehicle.disconnect()
+
+
+def test_batches_outlive_the_owner_of_their_shard(cluster: Cluster) -> None:
+    """Each is there once, in spite of the node which was killed while they came."""
+    owners = {one.shard: one.owner for one in cluster.info(0).shards}
+    shard = next(shard for shard, owner in owners.items() if owner != "q0")
+    killed = int(owners[shard].removeprefix("q"))
+    target = f"$queue/{queue_in(shard, 'outlives')}"
+    with Connection(endpoint_from(options_of(cluster.nodes[0]))) as connection:
+        for batch in range(8):
+            rows = pa.record_batch({"payload": [b"%d" % batch] * 1_000})
+            stage = Stage("outlives", batch, target, "task")
+            staged = connection.stage(stage, iter([rows]))
+            assert staged is not None
+            if batch == 3:
+                cluster.kill_node(killed)
+            asked = CommitAsked("outlives", batch, target, [staged.file])
+            assert connection.commit(asked).rows == 1_000
+            assert connection.commit(asked).repeated
+        wait_for_rows(cluster, 0, target, 8_000)
+        found = connection.shards(queue=target)
+        tables = [
+            batch
+            for one in found
+            for batch in connection.read(
+                Range("messages", one.queue_id, one.shard, one.after, one.upto)
+            )
+        ]
+    counts = Counter(payload for one in tables for payload in one["payload"].to_pylist())
+    assert counts == {b"%d" % batch: 1_000 for batch in range(8)}
+    cluster.start_nodes([killed])
