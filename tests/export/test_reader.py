@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,8 @@ from queuelake.errors import StorageError
 from queuelake.export import messages, server
 from queuelake.export.ranges import read_range
 from queuelake.export.stores import Stores
+from queuelake.settings import Storage
+from queuelake.storage.lmdb_store import LmdbStore
 from queuelake.storage.reader import StoreReader
 from tests.api.live import wait_until
 from tests.export.writer import PARTITION, QUEUE, Writer
@@ -49,6 +53,22 @@ def test_a_store_which_grows_while_it_is_read(
         writer.fill(1 + 500 * n, 500)
     seen += sum(batch.num_rows for batch in rows)
     assert seen == 20_000
+
+
+def test_a_store_which_takes_over_the_id_of_its_cluster_has_it_at_once(tmp_path: Path) -> None:
+    LmdbStore(tmp_path, Storage()).close()
+    reader = StoreReader(tmp_path)
+    assert reader.id
+    program = f"""
+from queuelake.storage.lmdb_store import *
+from queuelake.storage.api import Batch
+batch = Batch()
+batch.put(META, STORE_ID, b"adopted")
+LmdbStore(Path({str(tmp_path)!r}), Storage()).commit(batch)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert reader.id == "adopted"
+    reader.close()
 
 
 def test_a_view_waits_for_others_before_it_follows_the_map(

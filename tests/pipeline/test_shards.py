@@ -89,16 +89,17 @@ def test_queues_of_all_shards_are_archived_once(
     cluster: Cluster, folder: Path, spark: SparkSession
 ) -> None:
     names = [queue_in(shard, "kept") for shard in range(SHARDS)]
-    changes = b'{"archive": true, "partitions": 1}'
+    changes = b'{"archive": true, "partitions": 1, "events": "all"}'
     for name in names:
         cluster.ask(0, control_queues.QUEUE_CONFIGURE, object, name=name, changes=changes)
     created = json.dumps({"topic_filter": "plant/+", "is_lastvalue": False}).encode()
     cluster.ask(1, control_mq.MQ_CREATE, object, settings=created)
     topics = {f"$queue/{name}": [f"{name} {n}" for n in range(COUNT)] for name in names}
     captured = {f"plant/{n}": [f"of plant {n}"] for n in range(COUNT)}
-    publish(cluster.nodes[1], topics | captured)
+    mailboxes = {f"$ECQ/w/device-{n}/state": [f"of device {n}"] for n in range(COUNT)}
+    publish(cluster.nodes[1], topics | captured | mailboxes)
     for node in (0, 2):
-        for queue in (*topics, "$q/plant/+"):
+        for queue in (*topics, "$q/plant/+", "$ECQ"):
             wait_for_rows(cluster, node, queue, COUNT)
         lake = lake_at(cluster, node, folder, spark)
         lake.archive()
@@ -109,6 +110,10 @@ def test_queues_of_all_shards_are_archived_once(
         found = rows_of(lake, "$q/plant/+")
         assert Counter(row["topic"] for row in found) == Counter(captured.keys())
         assert len({row["queue_id"] for row in found}) == SHARDS
+        owners = [row["owner"] for row in rows_of(lake, "$ECQ")]
+        assert sorted(owners) == sorted(f"device-{n}" for n in range(COUNT))
+        events = [row["queue"] for row in lake.rows("events") if row["event"] == "enqueued"]
+        assert Counter(events) == dict.fromkeys(topics, COUNT)
     lag = cluster.ask(0, control_pipeline.ARCHIVE_LAG, ArchiveLag)
     assert {one.queue: one.archived for one in lag.queues if one.queue in topics} == {
         queue: [COUNT] for queue in topics
