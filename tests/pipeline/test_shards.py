@@ -121,6 +121,38 @@ def test_queues_of_all_shards_are_archived_once(
     assert sum(one.behind for one in lag.queues) == 0
 
 
+def test_a_lake_with_parts_of_queues_is_compacted_and_erased_from(
+    cluster: Cluster, folder: Path, spark: SparkSession
+) -> None:
+    """A mailbox is in one part only, and its rows go from whichever it is."""
+    writes = {f"$ECQ/w/folded-{n}/state": ["old", "new"] for n in range(COUNT)}
+    publish(cluster.nodes[0], writes)
+    lake = lake_at(cluster, 1, folder, spark)
+    names = [f"folded-{n}" for n in range(COUNT)]
+
+    def owners(table: str, payload: bytes) -> list[str]:
+        rows = [row for row in lake.rows(table) if row["queue"] == "$ECQ"]
+        found = [row["owner"] for row in rows if row["payload"] == payload]
+        return sorted(owner for owner in found if owner in names)
+
+    def is_archived() -> bool:
+        lake.archive()
+        return owners("messages", b"new") == sorted(names)
+
+    cluster.eventually(is_archived, "not all mailboxes are in the lake")
+    before = lake.rows("messages")
+    lake.compact()
+    assert lake.rows("messages") == before
+    assert owners("current", b"new") == sorted(names)
+    assert owners("current", b"old") == []
+    lake.retain(erase_keys=names[: COUNT // 2])
+    for table in ("messages", "current"):
+        assert owners(table, b"new") == sorted(names[COUNT // 2 :])
+    assert (
+        len({row["queue_id"] for row in lake.rows("current") if row["queue"] == "$ECQ"}) == SHARDS
+    )
+
+
 def test_rows_are_replayed_to_a_queue_of_any_shard_once(
     cluster: Cluster, folder: Path, spark: SparkSession
 ) -> None:
