@@ -67,8 +67,8 @@ class Roster:
 
     def _note(self, report: Report) -> None:
         self._heard[report.node] = (report, self._clock())
-        # No epoch has two owners. That of the last one may be told again: when a NATS server goes on
-        # after a pause, what a node said before it went to another one arrives late.
+        # No epoch has two owners. That of the last one may be told again: when a NATS server goes
+        # on after a pause, what a node said before it went to another one arrives late.
         is_news = report.epoch > self._epoch or (report.epoch == self._epoch and not self._owner)
         if report.role == OWNER and is_news:
             self._epoch = report.epoch
