@@ -17,6 +17,7 @@ from setuptools.command.build_ext import build_ext
 
 HOT = (
     "src/queuelake/names.py",
+    "src/queuelake/placing.py",
     "src/queuelake/protocol/*.py",
     "src/queuelake/engine/[!_s]*.py",
     "src/queuelake/engine/settled.py",
@@ -75,6 +76,10 @@ HOT = (
     "src/queuelake/broker/ecq/topics.py",
     "src/queuelake/broker/ecq/writing.py",
     "src/queuelake/broker/farewell.py",
+    "src/queuelake/broker/front/forwarded.py",
+    "src/queuelake/broker/front/joins.py",
+    "src/queuelake/broker/front/server_packets.py",
+    "src/queuelake/broker/front/traffic.py",
     "src/queuelake/broker/group.py",
     "src/queuelake/broker/inbound.py",
     "src/queuelake/broker/limits.py",
