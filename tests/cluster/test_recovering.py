@@ -13,8 +13,9 @@ import pytest
 
 from queuelake.cli import main as cli
 from tests.cluster.conftest import ConnectTo
+from tests.cluster.faults import queue_of
 from tests.harness.cluster import Cluster
-from tests.queues.client import SUCCESS
+from tests.queues.client import SUCCESS, QueueClient
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -103,3 +104,35 @@ def test_a_log_is_lost_and_the_cluster_begins_again_with_a_store(
     worker = connect_to(0)
     worker.subscribe("survives")
     assert [one.payload for one in worker.receive_and_ack(1)] == ["x"]
+
+
+def test_all_shards_of_a_node_begin_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"cluster.replicas": 1, "cluster.shards": 2}
+    with Cluster(tmp_path, settings, count=1) as cluster:
+        queues = [queue_of(shard, 2, "kept") for shard in range(2)]
+        client = QueueClient(cluster.nodes[0].client(), "publisher")
+        client.wire.connect("publisher")
+        assert [client.publish(queue, "x") for queue in queues] == [SUCCESS] * 2
+        client.wire.close()
+        cluster.nodes[0].stop()
+        cluster.servers.kill(0)
+        shutil.rmtree(cluster.servers.directory / "n0")
+        cluster.servers.mend()
+        url = cluster.servers.urls(0)[0]
+        wanted = ["enabled=true", "replicas=1", "shards=2", "node=q0", f'urls=["{url}"]']
+        arguments = [word for one in wanted for word in ("--set", f"cluster.{one}")]
+        arguments += ["--data-dir", str(cluster.nodes[0].data_dir), "--yes"]
+        assert cli.run(["cluster", "recover", *arguments]) == 0
+        told = capsys.readouterr().out
+        assert "Shard 1: the store of this node is at position" in told
+        assert told.count("the log in cluster queuelake does not exist") == 2
+        cluster.nodes[0].start()
+        cluster.wait_for_owners()
+        worker = QueueClient(cluster.nodes[0].client(), "worker")
+        worker.wire.connect("worker")
+        for queue in queues:
+            worker.subscribe(queue)
+        assert [one.payload for one in worker.receive_and_ack(2)] == ["x", "x"]
+        worker.wire.close()

@@ -16,6 +16,7 @@ from queuelake.control_cluster import Drained, Rebalanced, Transferred
 from queuelake.errors import QueuelakeError
 from tests.api.queue_rest import Rest
 from tests.cluster.faults import Load, queue_of
+from tests.console.browser import Console, launched
 from tests.harness.broker import BrokerError, BrokerProcess
 from tests.harness.cluster import Cluster
 
@@ -164,6 +165,25 @@ def test_nodes_are_restarted_one_by_one_and_all_stores_stay_equal(
     told = run(1, "check")
     assert [f"shard {shard}, at position" in told for shard in range(SHARDS)] == [True] * 3
     assert told.count(": equal\n") == SHARDS
+
+
+def test_the_console_has_a_row_for_each_shard(cluster: Cluster) -> None:
+    owners = spread(cluster)
+    with launched() as browsing:
+        console = Console(browsing, cluster.nodes[0])
+        page = console("admin", "/cluster")
+        for shard, owner in enumerate(owners):
+            page.get_by_role("row", name=f"{shard} q{owner}").wait_for()
+            page.get_by_role("row", name=f"q{owner} owner {shard}").wait_for()
+        row = page.get_by_role("row", name=f"1 q{owners[1]}")
+        row.get_by_role("button", name="Hand on").click()
+        page.get_by_role("dialog").get_by_role("button", name="Hand on").click()
+        cluster.wait_for_owners(lambda found: found[1] != owners[1])
+        row.wait_for(state="detached")
+        page.get_by_role("button", name="Spread shards").click()
+        page.get_by_role("dialog").get_by_role("button", name="Spread").click()
+        cluster.wait_for_owners(is_spread)
+        console.close()
 
 
 @pytest.mark.parametrize("shards", [1, 4])

@@ -83,6 +83,7 @@ class Ownership:
         lost: Callable[[str], None],
         give_way_s: Callable[[str], float] = lambda former: 0.0,
         subject: str = "lease",
+        logger: logging.Logger = log,
     ) -> None:
         self._leases = leases
         self._messenger = messenger
@@ -94,6 +95,7 @@ class Ownership:
         self._take_over = take_over
         self._lost = lost
         self._give_way_s = give_way_s
+        self._logger = logger
         self._subject = subject  # where the others hear that the record was given up
         self.lease: Lease | None = None  # last seen
         self._revision = -1  # of it; below that of no record at all
@@ -142,7 +144,9 @@ class Ownership:
             if tenure is None:
                 return
             if await self._give_up(tenure, heir):
-                log.info("epoch %d ends: given up, next is %s", tenure.epoch, heir or "anybody")
+                self._logger.info(
+                    "epoch %d ends: given up, next is %s", tenure.epoch, heir or "anybody"
+                )
                 self._messenger.send(self._subject, heir.encode())
 
     # As one of the others
@@ -163,7 +167,7 @@ class Ownership:
         try:
             lease, revision = await self._call(self._leases.read())
         except (EngineError, TimeoutError) as error:
-            log.debug("cannot read the lease: %s", error)
+            self._logger.debug("cannot read the lease: %s", error)
             return False
         if revision > self._revision:  # else it is what we know, or older: from one who is behind
             self._revision = revision
@@ -210,9 +214,9 @@ class Ownership:
         try:
             revision = await self._call(self._leases.write(lease, max(0, self._revision)))
         except (EngineError, TimeoutError) as error:
-            log.info("epoch %d is not ours: %s", lease.epoch, error or "no answer")
+            self._logger.info("epoch %d is not ours: %s", lease.epoch, error or "no answer")
             return None
-        log.info("epoch %d is ours, after %s", lease.epoch, before or "nobody")
+        self._logger.info("epoch %d is ours, after %s", lease.epoch, before or "nobody")
         self.lease, self._revision, self._seen_at = lease, revision, self._clock()
         self._tenure = Tenure(lease.epoch, revision, sent_at)
         return self._tenure
@@ -254,7 +258,7 @@ class Ownership:
         if self._tenure is tenure:
             self._tenure = None
             self.wake()
-            log.warning("epoch %d ends: %s", tenure.epoch, problem)
+            self._logger.warning("epoch %d ends: %s", tenure.epoch, problem)
             if tenure.taken_over:
                 self._lost(problem)
 
@@ -262,9 +266,9 @@ class Ownership:
         try:
             tenure.taken_over = await self._take_over(tenure.epoch)
         except EngineError as error:
-            log.warning("cannot take over in epoch %d: %s", tenure.epoch, error)
+            self._logger.warning("cannot take over in epoch %d: %s", tenure.epoch, error)
         except Exception:
-            log.exception("taking over in epoch %d", tenure.epoch)
+            self._logger.exception("taking over in epoch %d", tenure.epoch)
         if tenure.taken_over and self._tenure is not tenure:
             self._lost("the lease was over before this node had taken over")
 

@@ -27,13 +27,13 @@ async def join(place: Place, stack: contextlib.AsyncExitStack) -> Node:
     engine = await NatsEngine.connect(config)
     stack.push_async_callback(engine.close)
     logs = [await _log_when_there(engine, shard) for shard in range(config.shards)]
-    _prepare_directories(place.data_dir, config.shards)
+    prepare_directories(place.data_dir, config.shards)
     node = Node(place, engine, logs)
     stack.callback(node.close_stores)
     return node
 
 
-def _prepare_directories(data_dir: Path, shards: int) -> None:
+def prepare_directories(data_dir: Path, shards: int) -> None:
     """What is in a store was placed for so many shards; with more or fewer it is not found.
 
     Those of the others are made before there is any store, so one without them was a node alone.

@@ -64,7 +64,7 @@ class Member:
         self.log = shard_log
         self.config = node.config
         self.name = node.name
-        self.logger = logging.getLogger(node.log_name(shard))
+        self.logger = logging.getLogger(node.log_name("node", shard))
         self.serving: Serving | None = None
         self.committer: ReplicatedCommitter | None = None
         self.failovers = 0
@@ -125,6 +125,7 @@ class Member:
             take_over=self._take_over,
             lost=self._lost_lease,
             give_way_s=self._give_way_s,
+            logger=logging.getLogger(self.node.log_name("ownership", self.shard)),
         )
         self.following.start()
         self._tasks = [

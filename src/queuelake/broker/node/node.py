@@ -79,8 +79,9 @@ class Node:
             fronts = Fronts(self, place.settings.mqtt)
             self._doors, self._front = fronts, fronts.front
 
-    def log_name(self, shard: int) -> str:
-        return "queuelake.node" if self.config.shards == 1 else f"queuelake.node.{shard}"
+    def log_name(self, part: str, shard: int) -> str:
+        """Lines about one of several shards say which."""
+        return f"queuelake.{part}" if self.shards == 1 else f"queuelake.{part}.{shard}"
 
     def _meant(self, info: Mapping[str, object]) -> Member:
         """The member a tunnel is for."""
