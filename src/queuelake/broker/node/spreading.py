@@ -148,6 +148,7 @@ _PIPELINE: Final[dict[str, Way]] = {
     control_pipeline.STAGE_TARGET: named_shard,
     control_pipeline.STAGE_LETTERS: named_shard,
     control_pipeline.COMMIT_STAGE: named_shard,
+    control_pipeline.STAGE_PART: named_shard,
     control_pipeline.BATCH: named_shard,
     control_pipeline.LAKE_ARCHIVED: named_shard,
     control_pipeline.LAKE_LEASE: first_shard,
