@@ -102,16 +102,7 @@ class Broker:
         self.delivery = Delivery(
             self.router, self.retained, self.runner, self.queues, self.metrics, settings.limits
         )
-        self.sessions = Sessions(
-            store,
-            self.runner,
-            self.delivery,
-            self.clock,
-            self.timers,
-            settings.mqtt.inflight_max,
-            PacketIds(settings.cluster.shard_count),
-        )
-        self.sessions.on_end = self.queues.quorum.session_ended
+        self.sessions = self._make_sessions()
         self.message_queues = MessageQueues(
             self.queues, self.sessions, self.queue_upkeep, settings.mq
         )
@@ -129,6 +120,20 @@ class Broker:
         self._connect_bucket = TokenBucket(rate, rate) if rate else None
         self._turning: asyncio.TimerHandle | None = None
         self.stopping = False
+
+    def _make_sessions(self) -> Sessions:
+        settings = self.settings
+        made = Sessions(
+            self.store,
+            self.runner,
+            self.delivery,
+            self.clock,
+            self.timers,
+            settings.mqtt.inflight_max,
+            PacketIds(settings.cluster.shard_count),
+        )
+        made.on_end = self.queues.quorum.session_ended
+        return made
 
     def start(self) -> None:
         """Load what the store has, then let time run."""
