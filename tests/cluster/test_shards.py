@@ -109,9 +109,9 @@ def test_one_shard_is_given_to_another_node(cluster: Cluster, run: Run) -> None:
 
 
 @pytest.fixture
-def load(cluster: Cluster) -> Iterator[Load]:
+def load(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Load]:
     """On a queue of the first shard; whatever a test does, nothing that was confirmed is lost."""
-    load = Load(cluster, queue_of(0, SHARDS, "load")).start()
+    load = Load(cluster, queue_of(0, SHARDS, request.node.name)).start()
     yield load
     assert load.finish() == []
 
