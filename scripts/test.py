@@ -24,6 +24,8 @@ PURE = ["tests/unit", "tests/property", "tests/simulation", "tests/quorum", "tes
 # What runs interpreted, too: the store, and a little from end to end. `scripts/check` has the rest.
 STORE = ["tests/contract", "tests/tidy"]
 SMOKE = ["tests/conformance", "tests/interop", "-m", "smoke"]
+# What a client sees of several brokers behind a front is what it sees of one.
+SHARDED = ["tests/conformance"]
 # More than this machine has cores: most tests wait for a broker most of the time.
 WORKERS = ["-n", "4", "--dist", "loadgroup"]
 NOTHING_COLLECTED = 5
@@ -69,6 +71,7 @@ def everything(building: subprocess.Popen[bytes]) -> list[Run]:
     runs.append(pipeline.wait())
     rest = [f"--ignore={path}" for path in (*PIPELINE, *PURE)]
     runs.append(Run(build, rest, *WORKERS).wait())
+    runs.append(Run(build, SHARDED, *WORKERS, shards=3).wait())
     if build == "compiled":
         runs.append(Run("interpreted", SMOKE, *WORKERS).wait())
     return runs
@@ -84,8 +87,10 @@ class Run:
         *flags: str,
         nice: bool = False,
         aside: bool = False,
+        shards: int = 0,
     ) -> None:
-        self._title = f"== {build}: pytest {' '.join(selection)}"
+        behind = f", {shards} brokers behind a front" if shards else ""
+        self._title = f"== {build}{behind}: pytest {' '.join(selection)}"
         self._folder = tempfile.TemporaryDirectory()
         self._report = Path(self._folder.name, "report.xml")
         self._output = Path(self._folder.name, "output") if aside else None
@@ -98,7 +103,7 @@ class Run:
         command += [f"--junitxml={self._report}", *selection]
         with self._output.open("w") if self._output else nullcontext() as output:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, env=environment(build), stdout=output, stderr=output
+                command, cwd=ROOT, env=environment(build, shards), stdout=output, stderr=output
             )
 
     def stop(self) -> None:
@@ -114,8 +119,10 @@ class Run:
         return self
 
 
-def environment(build: str) -> dict[str, str]:
+def environment(build: str, shards: int) -> dict[str, str]:
     found = dict(os.environ, QUEUELAKE_BUILD=build)
+    if shards:
+        found["QUEUELAKE_TEST_SHARDS"] = str(shards)
     found.pop("PYTHONPATH", None)
     # Every broker of an interpreted run would compile the whole product anew.
     found.pop("PYTHONDONTWRITEBYTECODE", None)
