@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from queuelake import control_cluster
+from queuelake.control import MetricsSnapshot
 from queuelake.control_cluster import Rebalanced
 from queuelake.placing import Placing
 from tests.api.queue_rest import Rest
@@ -163,6 +164,15 @@ def test_clients_and_their_subscriptions_are_listed_once(
     assert rest.fetch(f"/api/v1/clients/{prefix}3", method="DELETE").status in (200, 204)
     clients[f"{prefix}3"].wire.expect_disconnect(0x98)
     assert rest.fetch("/api/v1/clients/nobody").status == 404
+
+
+def test_metrics_of_all_nodes_add_up_to_the_clients_there_are(
+    cluster: Cluster, connect_to: ConnectTo
+) -> None:
+    clients = [connect_to(index) for index in (0, 1, 1)]
+    found = [cluster.ask(index, "metrics", MetricsSnapshot) for index in range(3)]
+    assert [one.connections for one in found] == [1, 2, 0]
+    assert sum(one.sessions for one in found) == len(clients)
 
 
 def test_retained_messages_of_all_shards_are_sorted_by_topic(

@@ -32,7 +32,7 @@ PROPERTIES = b"\x02\x00\x00\x00\x09" + b"\x26\x00\x01a\x00\x01b"  # an expiry, a
 
 def read(version: int, data: bytes) -> Packet:
     decoder = Decoder(1 << 20)
-    decoder.feed(forwarded.connect(Connect(version, "c", True, 0), False, True))
+    decoder.feed(forwarded.connect(Connect(version, "c", True, 0), None, True))
     decoder.next_packet()
     decoder.feed(data)
     found = decoder.next_packet()
@@ -72,7 +72,7 @@ def connects(draw: st.DrawFn) -> Connect:
 @given(connects())
 def test_connect(asked: Connect) -> None:
     decoder = Decoder(1 << 20)
-    decoder.feed(forwarded.connect(asked, True, True))
+    decoder.feed(forwarded.connect(asked, asked.will, True))
     found = decoder.next_packet()
     assert isinstance(found, Connect)
     will, there = asked.will, found.will
@@ -85,7 +85,7 @@ def test_connect(asked: Connect) -> None:
 @given(connects())
 def test_connect_without_will_and_login(asked: Connect) -> None:
     decoder = Decoder(1 << 20)
-    decoder.feed(forwarded.connect(asked, False, False))
+    decoder.feed(forwarded.connect(asked, None, False))
     found = decoder.next_packet()
     assert isinstance(found, Connect)
     assert (found.will, found.username, found.password, found.auth_method) == (None,) * 4

@@ -45,7 +45,7 @@ def to_client(packet_id: int, qos: int = 1) -> bytes:
 
 def sent_to(traffic: Traffic, shard: int) -> list[Packet]:
     decoder = Decoder(1 << 20)
-    decoder.feed(forwarded.connect(Connect(V5, "c", True, 0), False, True))
+    decoder.feed(forwarded.connect(Connect(V5, "c", True, 0), None, True))
     decoder.next_packet()
     decoder.feed(b"".join(traffic.to_shards[shard]))
     traffic.to_shards[shard].clear()

@@ -24,9 +24,8 @@ from queuelake.protocol.wire import binary, varint
 PINGREQ = b"\xc0\x00"
 
 
-def connect(asked: Connect, with_will: bool, with_login: bool) -> bytes:
-    """CONNECT; aliases are between the client and us, so a shard may use none."""
-    will = asked.will if with_will else None
+def connect(asked: Connect, will: Will | None, with_login: bool) -> bytes:
+    """CONNECT with this will; aliases are between the client and us, so a shard may use none."""
     flags = 2 if asked.clean_start else 0
     parts = [binary(asked.client_id.encode())]
     if will is not None:

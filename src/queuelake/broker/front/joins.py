@@ -61,12 +61,16 @@ class CodesJoin:
         self._waiting.discard(shard)
         return not self._waiting
 
-    def suback(self) -> bytes:
-        """What a shard refused is refused, whatever the others say."""
+    def suback(self, size_max: int) -> bytes:
+        """What a shard refused is refused, whatever the others say; without words when the client
+        takes no packet that long (0: any)."""
         codes = bytes([max(codes) for codes in self._codes])
-        return encoder.suback(self._version, self._packet_id, codes, "; ".join(self._words))
+        words = encoder.suback(self._version, self._packet_id, codes, "; ".join(self._words))
+        if size_max and len(words) > size_max:
+            return encoder.suback(self._version, self._packet_id, codes)
+        return words
 
-    def unsuback(self) -> bytes:
+    def unsuback(self, _: int) -> bytes:
         """What was in one of them is gone."""
         codes = bytes([min(codes, default=0) for codes in self._codes])
         return encoder.unsuback(self._version, self._packet_id, codes)

@@ -68,9 +68,7 @@ async def log_in(front: Front, connect: Connect, info: dict[str, object]) -> Log
     def begin(shard: int, more: dict[str, object], with_login: bool) -> Leg:
         leg = legs[shard] = Leg(front, shard)
         fronts.node.open(shard, info | more, leg)
-        whole, connect.will = connect.will, wills.get(shard)
-        leg.send([forwarded.connect(connect, connect.will is not None, with_login)])
-        connect.will = whole
+        leg.send([forwarded.connect(connect, wills.get(shard), with_login)])
         return leg
 
     try:

@@ -55,6 +55,7 @@ class Traffic:
         self.to_shards: list[list[bytes]] = [[] for _ in range(placing.shards)]
         self.is_over = False  # a shard has said goodbye
         self._version = connect.version
+        self._packet_size_max = connect.packet_size_max
         self._home = home
         self._placing = placing
         self._ids = PacketIds(placing.shards)
@@ -252,7 +253,8 @@ class Traffic:
             self._behind[shard] = []  # retained messages come behind SUBACK
             return
         del self._codes[packet_id]
-        self.to_client.append(join.suback() if kind == packets.SUBACK else join.unsuback())
+        answer = join.suback if kind == packets.SUBACK else join.unsuback
+        self.to_client.append(answer(self._packet_size_max))
         for one in join.asked:
             for later in self._behind.pop(one, ()):
                 self.from_shard(one, later)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
+from queuelake.broker.front.fronts import Fronts
 from queuelake.broker.front.pair import connect
 from queuelake.broker.listener import ClientProtocol
 from queuelake.broker.node import forwarding
@@ -70,14 +71,12 @@ class Node:
         self.members = [Member(self, shard, shard_log) for shard, shard_log in enumerate(logs)]
         self.operations = NodeOperations(self)
         self._doors: Doors
+        self._fronts: Fronts | None = None
         if self.shards == 1:
             relays = Relays(self.tunnels, self.members[0].owner, last_words=last_words)
             self._doors, self._relay = relays, relays.relay
         else:
-            from queuelake.broker.front.fronts import Fronts
-
-            fronts = Fronts(self, place.settings.mqtt)
-            self._doors, self._front = fronts, fronts.front
+            self._doors = self._fronts = Fronts(self, place.settings.mqtt)
 
     def log_name(self, part: str, shard: int) -> str:
         """Lines about one of several shards say which."""
@@ -161,10 +160,14 @@ class Node:
 
     def protocol(self, listener: str) -> ClientProtocol:
         """For a client which has just connected to this node."""
-        if self.shards > 1:
-            return self._front(listener)
+        if self._fronts is not None:
+            return self._fronts.front(listener)
         serving = self.members[0].serving
         return self._relay(listener) if serving is None else serving.protocol(listener)
+
+    def clients_here(self) -> int:
+        """How many are connected to this node; with one shard its owner counts all there are."""
+        return len(self._fronts.all) if self._fronts is not None else 0
 
     def open(
         self, shard: int, info: dict[str, object], protocol: asyncio.Protocol

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -115,7 +115,17 @@ class NodeOperations:
             ready = (await self.readiness({})).ready
             fullest = await asyncio.to_thread(self._fullest_store)
             snapshot = msgspec.structs.replace(snapshot, ready=ready, **fullest)
+            snapshot = self._clients_once(snapshot)
         return msgspec.structs.replace(snapshot, cluster=self.figures())
+
+    def _clients_once(self, snapshot: MetricsSnapshot) -> MetricsSnapshot:
+        """Every client is known in every shard: told are those connected to this node, and what the
+        owner of the first shard knows of all, so that sums over nodes are right."""
+        counts: dict[str, Any] = {"connections": self._node.clients_here()}
+        if self._node.members[0].serving is None:
+            counts |= dict.fromkeys(("sessions", "sessions_persistent", "subscriptions"), 0)
+            counts |= {"connects": 0, "disconnects_by_reason": {}, "logins_refused_by_reason": {}}
+        return msgspec.structs.replace(snapshot, **counts)
 
     def _fullest_store(self) -> dict[str, int]:
         """Each shard has a store with the same limit: what counts is who is nearest to it."""
