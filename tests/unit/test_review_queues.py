@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from queuelake.broker.deliveries import PACKET_ID_COUNT, PACKET_ID_MIN, Delivery
+from queuelake.broker.deliveries import Delivery
+from queuelake.broker.packet_ids import DELIVERY_ID_MIN, DELIVERY_IDS
 from queuelake.broker.queue_operations import QueueOperations
 from queuelake.broker.redrive import redrive
 from queuelake.engine.settled import Settled
@@ -332,11 +333,11 @@ def test_a_client_with_all_packet_ids_out_is_sent_nothing_more() -> None:
     node.work()
     out = node.session("consumer").deliveries
     assert out is not None
-    first = out.inflight.get(PACKET_ID_MIN)
+    first = out.inflight.get(DELIVERY_ID_MIN)
     assert first is not None
-    for number in range(1, PACKET_ID_COUNT):
+    for number in range(1, DELIVERY_IDS):
         other = Delivery(first.consumer, first.record, first.partition, first.attempt, first.qos)
-        out.inflight.put(PACKET_ID_MIN + number, other)
+        out.inflight.put(DELIVERY_ID_MIN + number, other)
     send(publisher, "$queue/tasks", b"2")
     node.work()  # it looked for a free one for ever
     assert consumer.payloads() == [b"1"]
