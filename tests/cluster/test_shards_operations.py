@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,11 @@ from queuelake.control_cluster import Rebalanced
 from queuelake.placing import Placing
 from tests.api.queue_rest import Rest
 from tests.cluster.conftest import ConnectTo
+from tests.harness import packets as p
+from tests.harness.broker import BrokerProcess
 from tests.harness.cluster import Cluster
+from tests.harness.packets import WireError
+from tests.harness.wire import Wire
 from tests.queues.client import SUCCESS
 
 pytestmark = pytest.mark.xdist_group("cluster")
@@ -218,3 +224,32 @@ def test_a_backup_has_the_stores_of_all_shards(cluster: Cluster) -> None:
     assert done["state"] == "done", done
     stores = [Path(begun["path"], *folder, "store", "data.mdb") for folder in FOLDERS]
     assert sum([one.stat().st_size for one in stores]) == done["bytes"]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_of_clients_with_one_id_which_connect_at_once_one_stays(
+    cluster: Cluster, version: int
+) -> None:
+    """Each shard may see another one first."""
+
+    def connected(client_id: str, node: BrokerProcess) -> Wire:
+        client = node.client(version)
+        client.send(p.connect(client_id, version=version))
+        client.receive()
+        return client
+
+    def is_served(client: Wire) -> bool:
+        try:
+            for number in range(6):
+                client.publish(f"race/{number}", b"x", qos=1)
+        except (WireError, OSError):
+            return False
+        return True
+
+    with ThreadPoolExecutor(SHARDS) as threads:
+        for number in range(10):
+            name = f"twin-{version}-{number}"
+            clients = list(threads.map(partial(connected, name), cluster.nodes))
+            assert [is_served(client) for client in clients].count(True) == 1
+            for client in clients:
+                client.close()

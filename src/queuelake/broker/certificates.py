@@ -12,6 +12,8 @@ from queuelake.settings import Tls
 
 # In what a node says of its client: whom it has proven to be, at another shard of the cluster.
 PROVEN_USER: Final = "proven_user"
+# And when its login began, by the clock of the node: see `Broker.refuse_if_overtaken`.
+LOGIN_NS: Final = "login_ns"
 # Attributes of a subject as RFC 4514 abbreviates them.
 _SHORT_NAMES = {
     "commonName": "CN",

@@ -15,7 +15,7 @@ from typing import TypeVar, final
 
 from queuelake.broker.auth.acl import ClientAcl
 from queuelake.broker.auth.authenticator import Authenticator, Identity, Login
-from queuelake.broker.certificates import PROVEN_USER, certificate_user
+from queuelake.broker.certificates import LOGIN_NS, PROVEN_USER, certificate_user
 from queuelake.broker.clock import SLOT_MS, Clock, TimerWheel
 from queuelake.broker.committer import Committer, CommitThread
 from queuelake.broker.connection import Connection
@@ -55,6 +55,7 @@ log = logging.getLogger("queuelake.broker")
 HASHING_THREADS = 2
 RETAINED_MEMORY_BYTES = 64 * 1024 * 1024
 EXPIRED_RETAINED_EVERY_MS = 60_000
+RACE_MS = 2000  # two logins of one client, each on its way to several shards
 
 T = TypeVar("T")
 LoginDone = Callable[[Identity | None, int, str], None]
@@ -220,6 +221,20 @@ class Broker:
             problem = f"more than {limits.connect_rate_per_s_max} connects per second"
             raise RefusedError.because(reasons.CONNECTION_RATE_EXCEEDED, problem)
 
+    def refuse_if_overtaken(self, connection: Connection, client_id: str) -> None:
+        """Raise when a later login of this client is here already.
+
+        Of two at the same time each shard may see another one first. The later one has to win in
+        all of them, or neither does. Clocks of nodes may differ, so this is for a moment only.
+        """
+        session = self.sessions.by_client.get(client_id)
+        other = None if session is None else session.connection
+        if other is None or _login_ns(other) <= _login_ns(connection):
+            return
+        if self.clock.now_ms() - other.connected_ms < RACE_MS:
+            problem = "a later login of this client came first"
+            raise RefusedError.because(reasons.SERVER_BUSY, problem)
+
     def authenticate_in_thread(self, login: Login, done: LoginDone) -> None:
         def work() -> None:
             identity: Identity | None = None
@@ -358,3 +373,10 @@ class Broker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await done.wait()
+
+
+def _login_ns(connection: Connection) -> int:
+    """When the login of a client of several shards began; 0: there is one."""
+    transport = connection.transport
+    found = None if transport is None else transport.get_extra_info(LOGIN_NS)
+    return found if isinstance(found, int) else 0

@@ -192,6 +192,7 @@ class Handshake:
         if connect.packet_size_max and len(answer) > connect.packet_size_max:
             problem = f"CONNACK has {len(answer)} bytes, the client takes {connect.packet_size_max}"
             raise RefusedError.because(reasons.PACKET_TOO_LARGE, problem)
+        broker.refuse_if_overtaken(connection, connect.client_id)
         discards = connect.clean_start and broker.sessions.is_stored(connect.client_id)
         session, present = broker.open_session(connect, expiry_s)
         session.attach(

@@ -226,6 +226,7 @@ class Front(asyncio.Protocol):
     def _begin(self, connect: Connect) -> None:
         self._connect = connect
         self._state = LOGGING_IN
+        self._cancel()  # from here on the login has deadlines of its own
         self._work(self._log_in(connect))
 
     async def _log_in(self, connect: Connect) -> None:
@@ -240,7 +241,6 @@ class Front(asyncio.Protocol):
             for leg in done.legs:
                 leg.abort()
             return
-        self._cancel()
         mqtt = self.fronts.mqtt
         self._traffic = Traffic(
             connect, done.home, self.fronts.placing, mqtt.inflight_max, mqtt.topic_alias_max
@@ -253,6 +253,8 @@ class Front(asyncio.Protocol):
         for leg in self.legs:
             early, leg.early = leg.early, []
             self.from_shard(leg, early)
+        if any(leg.is_lost for leg in self.legs):  # while others were asked: taken over, say
+            self._end()
 
     def _nudge(self) -> None:
         """Every broker has the client's keep-alive, and most of its packets go to others."""

@@ -20,6 +20,7 @@ class Leg(asyncio.Protocol):
         self.shard = shard
         self.connack: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.early: list[bytes] = []  # packets behind CONNACK
+        self.is_lost = False
         self._front = front
         self._packets = ServerPackets()
         self._transport: asyncio.Transport | None = None
@@ -67,6 +68,7 @@ class Leg(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.is_lost = True
         if not self.connack.done():
             self.connack.set_exception(exc or ConnectionResetError("closed before CONNACK"))
             self.connack.exception()  # nobody may be waiting for it any more

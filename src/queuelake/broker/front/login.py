@@ -8,11 +8,12 @@ a token they check themselves, because rules and an end may be in it.
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from queuelake.broker.certificates import PROVEN_USER
+from queuelake.broker.certificates import LOGIN_NS, PROVEN_USER
 from queuelake.broker.front import forwarded
 from queuelake.broker.front import server_packets as sp
 from queuelake.broker.front.leg import Leg
@@ -64,6 +65,7 @@ async def log_in(front: Front, connect: Connect, info: dict[str, object]) -> Log
     home = fronts.placing.of(connect.client_id.encode())
     wills = wills_by_shard(connect.will, fronts.placing, home)
     legs: dict[int, Leg] = {}
+    info = info | {LOGIN_NS: time.time_ns()}
 
     def begin(shard: int, more: dict[str, object], with_login: bool) -> Leg:
         leg = legs[shard] = Leg(front, shard)
@@ -75,7 +77,7 @@ async def log_in(front: Front, connect: Connect, info: dict[str, object]) -> Log
         front.home = begin(home, {}, with_login=True)
         answer = await front.home.connack
         _check(answer)
-        user = await _proven_user(front, home, connect)
+        user = await _proven_user(front, home, connect, info)
         more: dict[str, object] = {} if user is None else {PROVEN_USER: user}
         others = [begin(k, more, user is None) for k in range(fronts.placing.shards) if k != home]
         answers = [answer, *[await leg.connack for leg in others]]
@@ -98,13 +100,20 @@ def _check(connack: bytes) -> None:
         raise LoginRefusedError(connack)
 
 
-async def _proven_user(front: Front, home: int, connect: Connect) -> str | None:
+async def _proven_user(
+    front: Front, home: int, connect: Connect, info: dict[str, object]
+) -> str | None:
     password = connect.password
     is_token = password is not None and password.count(b".") == TOKEN_DOTS
     if connect.auth_method is None and (password is None or is_token):
         return None
     args: dict[str, object] = {"client_id": connect.client_id}
     found = await front.fronts.node.ask(home, "client", args, ClientInfo)
+    peer = info.get("peername")
+    address = f"{peer[0]}:{peer[1]}" if isinstance(peer, list) else None
+    if front.home is None or front.home.is_lost or not found.connected or found.address != address:
+        # Another one has its place by now, maybe another user's: what it has proven is not ours.
+        raise LoginRefusedError(unserved(connect.version))
     return found.username
 
 

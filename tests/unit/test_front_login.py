@@ -1,0 +1,198 @@
+"""The login of a client at three shards whose brokers do as a test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+import pytest
+
+from queuelake.broker.front import forwarded, pair
+from queuelake.broker.front.front import Front
+from queuelake.broker.front.fronts import Fronts
+from queuelake.control import ClientInfo
+from queuelake.placing import Placing
+from queuelake.protocol import encoder, packets, reasons
+from queuelake.protocol.packets import V5, V311, Connect
+from queuelake.settings import Mqtt
+from tests.harness.packets import Packet
+from tests.harness.reading import parse
+
+SHARDS = 3
+PEER = ["10.0.0.7", 4711]
+
+T = TypeVar("T")
+
+
+class Shard(asyncio.Protocol):
+    """A broker's side of one leg; it says nothing by itself."""
+
+    def __init__(self, info: dict[str, object]) -> None:
+        self.info = info
+        self.heard = b""
+        self.is_lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+
+    def accept(self, version: int) -> None:
+        self.transport.write(encoder.connack(version, False, reasons.SUCCESS))
+
+
+class Node:
+    """The legs of one client, by shard; `client` is what the home shard says of it."""
+
+    def __init__(self) -> None:
+        self.placing = Placing(SHARDS)
+        self.shards: dict[int, Shard] = {}
+        self.has_owners = True
+        self.client = ClientInfo("c", True, "alice", "10.0.0.7:4711")
+
+    def owner(self, shard: int) -> str:
+        return "a" if self.has_owners else ""
+
+    def open(
+        self, shard: int, info: dict[str, object], protocol: asyncio.Protocol
+    ) -> asyncio.Transport:
+        self.shards[shard] = Shard(info)
+        return pair.connect(protocol, self.shards[shard], info)
+
+    async def ask(self, shard: int, name: str, args: dict[str, object], kind: type[T]) -> T:
+        assert name == "client"
+        return cast(T, self.client)
+
+
+class Client(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.heard = b""
+        self.is_closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = True
+
+    def packets(self, version: int) -> list[Packet]:
+        found, data = [], self.heard
+        while data:
+            length = 2 + data[1]
+            found.append(parse(data[:length], version))
+            data = data[length:]
+        return found
+
+
+class World:
+    """A client which has sent CONNECT to a front."""
+
+    def __init__(self, version: int, mqtt: Mqtt, hold_s: float, has_owners: bool) -> None:
+        self.node = Node()
+        self.node.has_owners = has_owners
+        self.fronts = Fronts(self.node, mqtt, hold_s)
+        self.home = self.node.placing.of(b"c")
+        self.client = Client()
+        front = Front(self.fronts, "mqtt")
+        pair.connect(self.client, front, {"peername": PEER})
+        connect = Connect(version, "c", True, 60)
+        connect.username, connect.password = "alice", b"secret"
+        self.client.transport.write(forwarded.connect(connect, False, True))
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while True:
+                if is_so():
+                    return
+                await asyncio.sleep(0)
+
+    async def begun(self, shards: int) -> None:
+        """So many shards have been asked."""
+        shards_asked = self.node.shards
+        await self.until(lambda: len([1 for one in shards_asked.values() if one.heard]) == shards)
+
+    @property
+    def others(self) -> list[Shard]:
+        return [one for shard, one in self.node.shards.items() if shard != self.home]
+
+
+def run(
+    test: Callable[[World], Awaitable[None]],
+    version: int = V5,
+    mqtt: Mqtt | None = None,
+    hold_s: float = 5.0,
+    has_owners: bool = True,
+) -> None:
+    async def main() -> None:
+        await test(World(version, mqtt or Mqtt(), hold_s, has_owners))
+
+    asyncio.run(main())
+
+
+def test_other_shards_are_told_whom_the_home_shard_has_proven_the_client_to_be() -> None:
+    async def test(world: World) -> None:
+        await world.begun(1)
+        world.node.shards[world.home].accept(V5)
+        await world.begun(3)
+        assert {one.info["proven_user"] for one in world.others} == {"alice"}
+        assert len({one.info["login_ns"] for one in world.node.shards.values()}) == 1
+        for shard in world.others:
+            shard.accept(V5)
+        await world.until(lambda: bool(world.client.heard))
+        assert [one.type for one in world.client.packets(V5)] == [packets.CONNACK]
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_client_whose_home_shard_is_lost_while_others_are_asked_is_let_go(version: int) -> None:
+    """Another one with its id has taken its place there; MQTT 3.1.1 has no word for that."""
+
+    async def test(world: World) -> None:
+        home = world.home
+        await world.begun(1)
+        world.node.shards[home].accept(version)
+        await world.begun(3)
+        world.node.shards[home].transport.close()
+        await world.until(lambda: world.node.shards[home].is_lost)
+        for shard in world.others:
+            shard.accept(version)
+        await world.until(lambda: world.client.is_closed)
+        await world.until(lambda: all(one.is_lost for one in world.others))
+
+    run(test, version)
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        ClientInfo("c", True, "mallory", "10.0.0.8:4711"),
+        ClientInfo("c", False, "mallory"),
+    ],
+)
+def test_what_another_client_with_the_same_id_has_proven_does_not_count(client: ClientInfo) -> None:
+    async def test(world: World) -> None:
+        world.node.client = client
+        await world.begun(1)
+        world.node.shards[world.home].accept(V5)
+        await world.until(lambda: world.client.is_closed)
+        assert world.others == []
+        assert world.client.packets(V5)[0].reason_code == reasons.SERVER_UNAVAILABLE
+
+    run(test)
+
+
+def test_a_client_without_an_owner_hears_so_though_the_time_for_connect_is_as_long() -> None:
+    async def test(world: World) -> None:
+        await world.until(lambda: world.client.is_closed)
+        assert world.client.packets(V5)[0].reason_code == reasons.SERVER_UNAVAILABLE
+
+    run(test, mqtt=Mqtt(connect_timeout_s=0.05), hold_s=0.1, has_owners=False)
