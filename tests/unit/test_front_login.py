@@ -105,7 +105,7 @@ class World:
         pair.connect(self.client, front, {"peername": PEER})
         connect = Connect(version, "c", True, 60)
         connect.username, connect.password = "alice", b"secret"
-        self.client.transport.write(forwarded.connect(connect, False, True))
+        self.client.transport.write(forwarded.connect(connect, None, True))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
