@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.harness.broker import (
@@ -19,6 +20,10 @@ from tests.harness.broker import (
 )
 
 BrokerFactory = Callable[..., BrokerProcess]
+
+# No test is about speed, and a busy machine must not make one fail.
+hypothesis.settings.register_profile("any-machine", deadline=None)
+hypothesis.settings.load_profile("any-machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -58,7 +58,7 @@ def test_each_vehicle_is_in_one_part(shards: int, blocks: list[list[str | None]]
         part = [vin for table in choose(iter(tables)) for vin in table["id"].to_pylist()]
         assert all(placing.of(vin.encode()) == number for vin in part if vin is not None)
         found += part
-    assert sorted(found, key=str) == sorted([vin for ids in blocks for vin in ids], key=str)
+    assert sorted(found, key=repr) == sorted([vin for ids in blocks for vin in ids], key=repr)
 
 
 @settings(deadline=None)

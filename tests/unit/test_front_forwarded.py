@@ -42,8 +42,10 @@ def read(version: int, data: bytes) -> Packet:
 
 
 def fields(one: object) -> dict[str, object]:
-    slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
-    return {name: getattr(one, name) for name in slots}
+    """Also of compiled classes, which have no `__slots__`."""
+    found = {name: getattr(one, name) for name in dir(one) if not name.startswith("_")}
+    assert found
+    return found
 
 
 @st.composite
