@@ -263,6 +263,13 @@ class Front(asyncio.Protocol):
             self._nudged_s = now_s
             self._traffic.ping(is_clients=False)
 
+    def _stand_in(self) -> None:
+        """While we do not read, the client's silence is ours."""
+        if self._unread and self._nudge_every_s:
+            self._nudge()
+            self._flush()
+            self._wait(self._nudge_every_s, self._stand_in)
+
     # The shards
 
     def from_shard(self, leg: Leg, found: list[bytes]) -> None:
@@ -368,6 +375,8 @@ class Front(asyncio.Protocol):
         if bool(self._unread) != before and transport is not None and not transport.is_closing():
             if self._unread:
                 transport.pause_reading()
+                if self._nudge_every_s:
+                    self._wait(self._nudge_every_s, self._stand_in)
             else:
                 transport.resume_reading()
 

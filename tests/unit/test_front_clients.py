@@ -1,4 +1,4 @@
-"""The login of a client at three shards whose brokers do as a test says."""
+"""A client of three shards whose brokers do as a test says: its login, and its keep-alive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queuelake.broker.front.fronts import Fronts
 from queuelake.control import ClientInfo
 from queuelake.placing import Placing
 from queuelake.protocol import encoder, packets, reasons
-from queuelake.protocol.packets import V5, V311, Connect
+from queuelake.protocol.packets import V5, V311, Connect, Publish
 from queuelake.settings import Mqtt
 from tests.harness.packets import Packet
 from tests.harness.reading import parse
@@ -95,6 +95,8 @@ class Client(asyncio.Protocol):
 class World:
     """A client which has sent CONNECT to a front."""
 
+    keepalive_s = 1
+
     def __init__(self, version: int, mqtt: Mqtt, hold_s: float, has_owners: bool) -> None:
         self.node = Node()
         self.node.has_owners = has_owners
@@ -103,7 +105,7 @@ class World:
         self.client = Client()
         front = Front(self.fronts, "mqtt")
         pair.connect(self.client, front, {"peername": PEER})
-        connect = Connect(version, "c", True, 60)
+        connect = Connect(version, "c", True, self.keepalive_s)
         connect.username, connect.password = "alice", b"secret"
         self.client.transport.write(forwarded.connect(connect, None, True))
 
@@ -118,6 +120,14 @@ class World:
         """So many shards have been asked."""
         shards_asked = self.node.shards
         await self.until(lambda: len([1 for one in shards_asked.values() if one.heard]) == shards)
+
+    async def logged_in(self) -> None:
+        await self.begun(1)
+        self.node.shards[self.home].accept(V5)
+        await self.begun(3)
+        for shard in self.others:
+            shard.accept(V5)
+        await self.until(lambda: bool(self.client.heard))
 
     @property
     def others(self) -> list[Shard]:
@@ -139,14 +149,9 @@ def run(
 
 def test_other_shards_are_told_whom_the_home_shard_has_proven_the_client_to_be() -> None:
     async def test(world: World) -> None:
-        await world.begun(1)
-        world.node.shards[world.home].accept(V5)
-        await world.begun(3)
+        await world.logged_in()
         assert {one.info["proven_user"] for one in world.others} == {"alice"}
         assert len({one.info["login_ns"] for one in world.node.shards.values()}) == 1
-        for shard in world.others:
-            shard.accept(V5)
-        await world.until(lambda: bool(world.client.heard))
         assert [one.type for one in world.client.packets(V5)] == [packets.CONNACK]
 
     run(test)
@@ -196,3 +201,30 @@ def test_a_client_without_an_owner_hears_so_though_the_time_for_connect_is_as_lo
         assert world.client.packets(V5)[0].reason_code == reasons.SERVER_UNAVAILABLE
 
     run(test, mqtt=Mqtt(connect_timeout_s=0.05), hold_s=0.1, has_owners=False)
+
+
+def test_while_a_shard_takes_nothing_the_silence_of_the_client_is_not_its_own() -> None:
+    """Nobody reads its PINGREQ then, and the other shards must not cut it."""
+
+    async def test(world: World) -> None:
+        await world.logged_in()
+        topic = b"some/topic"
+        full = world.node.shards[world.node.placing.of_topic(topic)]
+        full.transport.pause_reading()
+        publish = Publish(topic, 0, False, False, 0, b"\0" + bytes(2 * pair.HIGH_BYTES), 1, 0, 0)
+        world.client.transport.write(forwarded.publish(publish, topic, publish.body))
+        others = [one for one in world.node.shards.values() if one is not full]
+        begun_s = asyncio.get_running_loop().time()
+        for shard in others:
+            shard.heard = b""
+        for _ in range(3):
+            await world.until(lambda: all(one.heard == forwarded.PINGREQ for one in others))
+            for shard in others:
+                shard.heard = b""
+        assert asyncio.get_running_loop().time() - begun_s < 3 * 1.5 * World.keepalive_s
+        full.heard = b""
+        full.transport.resume_reading()
+        await world.until(lambda: bool(full.heard))
+        assert full.heard.count(topic) == 1
+
+    run(test)
