@@ -9,12 +9,14 @@ from typing import TypeVar, cast
 import pytest
 
 from queuelake.broker.front import forwarded, pair
-from queuelake.broker.front.front import Front
+from queuelake.broker.front.front import Front, nudge_every_s
 from queuelake.broker.front.fronts import Fronts
+from queuelake.config_types import parse_duration
 from queuelake.control import ClientInfo
 from queuelake.placing import Placing
 from queuelake.protocol import encoder, packets, reasons
 from queuelake.protocol.packets import V5, V311, Connect, Publish
+from queuelake.queue_settings import Performance
 from queuelake.settings import Mqtt
 from tests.harness.packets import Packet
 from tests.harness.reading import parse
@@ -228,3 +230,13 @@ def test_while_a_shard_takes_nothing_the_silence_of_the_client_is_not_its_own() 
         assert full.heard.count(topic) == 1
 
     run(test)
+
+
+@pytest.mark.parametrize("keepalive_s", [0, 1, 10, 60, 600, 65535])
+def test_all_shards_hear_of_a_client_which_is_there_before_one_gives_it_up(
+    keepalive_s: int,
+) -> None:
+    allowed_s = parse_duration(Performance().heartbeat_timeout) / 1000
+    if keepalive_s:
+        allowed_s = min(allowed_s, 0.5 * keepalive_s)
+    assert 0 < nudge_every_s(keepalive_s) <= allowed_s / 2

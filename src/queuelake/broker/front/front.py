@@ -49,6 +49,7 @@ CLOSED: Final = 4
 
 BUSY: Final = -1  # why the client is not read, beside the shards which cannot take more
 NUDGES_PER_KEEPALIVE: Final = 10
+NUDGE_S_MAX: Final = 5.0  # queues let go of who is silent, whatever its keep-alive
 SPLIT_BYTES_MAX: Final = 64 * 1024  # a longer trigger is split in a thread
 
 
@@ -247,7 +248,7 @@ class Front(asyncio.Protocol):
         )
         self.legs = done.legs
         self._state = ONLINE
-        self._nudge_every_s = done.keepalive_s / NUDGES_PER_KEEPALIVE
+        self._nudge_every_s = nudge_every_s(done.keepalive_s)
         self._nudged_s = asyncio.get_running_loop().time()
         self._traffic.to_client.append(done.connack)
         for leg in self.legs:
@@ -257,7 +258,7 @@ class Front(asyncio.Protocol):
             self._end()
 
     def _nudge(self) -> None:
-        """Every broker has the client's keep-alive, and most of its packets go to others."""
+        """Every broker looks for signs of life, and most of the client's packets go to others."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._nudged_s >= self._nudge_every_s and self._traffic is not None:
             self._nudged_s = now_s
@@ -388,3 +389,7 @@ class Front(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def nudge_every_s(keepalive_s: int) -> float:
+    return min(keepalive_s / NUDGES_PER_KEEPALIVE, NUDGE_S_MAX) if keepalive_s else NUDGE_S_MAX
