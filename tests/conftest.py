@@ -33,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
+@pytest.hookimpl(tryfirst=True)  # before they are spread over processes by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With `--dist loadgroup` a file stays in one process, and all that need Spark share one: a
     session takes ten seconds and half a gigabyte. So do those of the console: one browser is enough
