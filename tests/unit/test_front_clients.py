@@ -98,6 +98,7 @@ class World:
     """A client which has sent CONNECT to a front."""
 
     keepalive_s = 1
+    packet_size_max = 20
 
     def __init__(self, version: int, mqtt: Mqtt, hold_s: float, has_owners: bool) -> None:
         self.node = Node()
@@ -109,6 +110,7 @@ class World:
         pair.connect(self.client, front, {"peername": PEER})
         connect = Connect(version, "c", True, self.keepalive_s)
         connect.username, connect.password = "alice", b"secret"
+        connect.packet_size_max = self.packet_size_max
         self.client.transport.write(forwarded.connect(connect, None, True))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
@@ -240,3 +242,16 @@ def test_all_shards_hear_of_a_client_which_is_there_before_one_gives_it_up(
     if keepalive_s:
         allowed_s = min(allowed_s, 0.5 * keepalive_s)
     assert 0 < nudge_every_s(keepalive_s) <= allowed_s / 2
+
+
+def test_a_client_which_takes_short_packets_only_hears_no_words_about_its_mistake() -> None:
+    async def test(world: World) -> None:
+        await world.logged_in()
+        unknown = Publish(b"", 0, False, False, 0, b"\x03\x23\0\x05", 4, 0, 5)
+        world.client.transport.write(forwarded.publish(unknown, b"", unknown.body))
+        await world.until(lambda: world.client.is_closed)
+        goodbye = world.client.packets(V5)[-1]
+        assert (goodbye.type, goodbye.reason_code) == (packets.DISCONNECT, reasons.PROTOCOL_ERROR)
+        assert len(goodbye.raw) <= World.packet_size_max
+
+    run(test)

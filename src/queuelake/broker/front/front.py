@@ -303,7 +303,7 @@ class Front(asyncio.Protocol):
         log.info("a client of listener %r: %s", self._listener, error)
         reason, offered, words = error.reason_code, self._decoder.offered, b""
         if self._traffic is not None:
-            words = encoder.disconnect(reason, str(error)) if self._decoder.version == V5 else b""
+            words = self._goodbye(reason, str(error))
         elif offered == V5:
             words = encoder.connack(V5, False, reason)
         elif offered >= 0 and reason == reasons.UNSUPPORTED_PROTOCOL_VERSION:
@@ -323,10 +323,15 @@ class Front(asyncio.Protocol):
 
     def part(self) -> None:
         """This node stops, its brokers or those of others may go on."""
-        words = b""
-        if self._state == ONLINE and self._decoder.version == V5:
-            words = encoder.disconnect(reasons.SERVER_SHUTTING_DOWN, "the node is shutting down")
-        self._end(words)
+        reason, problem = reasons.SERVER_SHUTTING_DOWN, "the node is shutting down"
+        self._end(self._goodbye(reason, problem) if self._state == ONLINE else b"")
+
+    def _goodbye(self, reason: int, problem: str) -> bytes:
+        """DISCONNECT, no longer than the client takes; MQTT 3.1.1 has none."""
+        if self._connect is None or self._connect.version != V5:
+            return b""
+        whole, size_max = encoder.disconnect(reason, problem), self._connect.packet_size_max
+        return encoder.disconnect(reason) if 0 < size_max < len(whole) else whole
 
     def _close_state(self) -> None:
         self._state = CLOSED
