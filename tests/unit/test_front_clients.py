@@ -203,6 +203,7 @@ def test_a_client_without_an_owner_hears_so_though_the_time_for_connect_is_as_lo
     async def test(world: World) -> None:
         await world.until(lambda: world.client.is_closed)
         assert world.client.packets(V5)[0].reason_code == reasons.SERVER_UNAVAILABLE
+        assert len(world.client.heard) <= World.packet_size_max
 
     run(test, mqtt=Mqtt(connect_timeout_s=0.05), hold_s=0.1, has_owners=False)
 

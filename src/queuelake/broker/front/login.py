@@ -61,7 +61,7 @@ async def log_in(front: Front, connect: Connect, info: dict[str, object]) -> Log
         async with asyncio.timeout(fronts.hold_s):
             await fronts.all_owned()
     except TimeoutError:
-        raise LoginRefusedError(unserved(connect.version)) from None
+        raise LoginRefusedError(unserved(connect)) from None
     home = fronts.placing.of(connect.client_id.encode())
     wills = wills_by_shard(connect.will, fronts.placing, home)
     legs: dict[int, Leg] = {}
@@ -87,7 +87,7 @@ async def log_in(front: Front, connect: Connect, info: dict[str, object]) -> Log
         for leg in legs.values():
             leg.abort()
         if isinstance(error, QueuelakeError | OSError) and not isinstance(error, LoginRefusedError):
-            raise LoginRefusedError(unserved(connect.version)) from error
+            raise LoginRefusedError(unserved(connect)) from error
         raise
     present = any(sp.is_present(one) for one in answers)
     connack = sp.joined_connack(connect.version, answer, present, assigned)
@@ -113,7 +113,7 @@ async def _proven_user(
     address = f"{peer[0]}:{peer[1]}" if isinstance(peer, list) else None
     if front.home is None or front.home.is_lost or not found.connected or found.address != address:
         # Another one has its place by now, maybe another user's: what it has proven is not ours.
-        raise LoginRefusedError(unserved(connect.version))
+        raise LoginRefusedError(unserved(connect))
     return found.username
 
 
@@ -142,7 +142,11 @@ def wills_by_shard(will: Will | None, placing: Placing, home: int) -> dict[int, 
     } or {home: will}
 
 
-def unserved(version: int) -> bytes:
+def unserved(connect: Connect) -> bytes:
+    """CONNACK, no longer than the client takes."""
+    version, reason = connect.version, reasons.SERVER_UNAVAILABLE
     words = b"a shard of the cluster has no owner at the moment; try again"
-    properties = p.write_value(p.REASON_STRING, words) if version == V5 else b""
-    return encoder.connack(version, False, reasons.SERVER_UNAVAILABLE, properties)
+    whole = encoder.connack(version, False, reason, p.write_value(p.REASON_STRING, words))
+    if 0 < connect.packet_size_max < len(whole):
+        return encoder.connack(version, False, reason)
+    return whole
