@@ -24,6 +24,7 @@ SYSTEM: Final = b"$SYS/"
 VIN: Final = b"{VIN}"
 
 REMEMBERED_MAX: Final = 100_000  # topics
+REMEMBERED_BYTES_MAX: Final = 128  # of one
 
 
 @final
@@ -49,9 +50,10 @@ class Placing:
         found = self._topics.get(topic)
         if found is None:
             found = self._find(topic)
-            if len(self._topics) >= REMEMBERED_MAX:
-                self._topics.clear()
-            self._topics[topic] = found
+            if len(topic) <= REMEMBERED_BYTES_MAX:
+                if len(self._topics) >= REMEMBERED_MAX:
+                    self._topics.clear()
+                self._topics[topic] = found
         return found
 
     def of_filter(self, topic_filter: bytes) -> int:
