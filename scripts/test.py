@@ -27,7 +27,7 @@ SMOKE = ["tests/conformance", "tests/interop", "-m", "smoke"]
 # What a client sees of several brokers behind a front is what it sees of one.
 SHARDED = ["tests/conformance"]
 # More than this machine has cores: most tests wait for a broker most of the time.
-WORKERS = ["-n", "4", "--dist", "loadgroup"]
+WORKERS = ["-n", "4", "--dist", "loadscope"]
 NOTHING_COLLECTED = 5
 
 

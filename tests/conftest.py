@@ -9,6 +9,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from xdist.remote import Producer
 
 from tests.harness.broker import (
     EXTERNAL_VARIABLE,
@@ -18,6 +19,7 @@ from tests.harness.broker import (
     ExternalBroker,
     running,
 )
+from tests.harness.scheduling import GroupScheduling
 
 BrokerFactory = Callable[..., BrokerProcess]
 
@@ -33,17 +35,12 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-@pytest.hookimpl(tryfirst=True)  # before they are spread over processes by their marks
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    return GroupScheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` a file stays in one process, and all that need Spark share one: a
-    session takes ten seconds and half a gigabyte. So do those of the console: one browser is enough
-    for a machine."""
     for item in items:
-        file = item.location[0]
-        group = "console" if file.startswith("tests/console/") else file
-        if item.get_closest_marker("spark"):
-            group = "spark"
-        item.add_marker(pytest.mark.xdist_group(group))
         alone = item.get_closest_marker("one_broker")
         if alone is not None and SHARDS_VARIABLE in os.environ:
             item.add_marker(pytest.mark.skip(reason=f"not with shards: {alone.args[0]}"))

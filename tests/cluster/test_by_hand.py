@@ -17,7 +17,6 @@ import pytest
 
 from tests.harness.broker import package_root
 
-pytestmark = pytest.mark.xdist_group("cluster")
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "cluster.md"
 # The ports in the document end in 1, 2 and 3, or in the number of a loop.
 PORTS = re.compile(r"\b(422|622|188|1808)(?=[123]\b|\$i)")

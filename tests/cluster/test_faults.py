@@ -17,8 +17,6 @@ from tests.crash.test_store_failures import writes_fail
 from tests.harness.cluster import Cluster
 from tests.harness.packets import connect
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 LEASE_S = 2.0
 STREAM = "QL_queuelake_0"
 

@@ -19,7 +19,6 @@ from tests.console.browser import Browsing, Console, launched
 from tests.harness.cluster import Cluster
 from tests.queues.client import SUCCESS
 
-pytestmark = pytest.mark.xdist_group("cluster")
 CLUSTER = "/api/v1/cluster"
 
 Run = Callable[..., str]

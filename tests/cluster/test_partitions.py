@@ -18,7 +18,6 @@ from tests.harness.machines import Machines, why_not
 from tests.harness.packets import connect
 
 pytestmark = [
-    pytest.mark.xdist_group("cluster"),
     pytest.mark.skipif(bool(why_not()), reason=why_not()),
 ]
 

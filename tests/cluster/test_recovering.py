@@ -17,8 +17,6 @@ from tests.cluster.faults import queue_of
 from tests.harness.cluster import Cluster
 from tests.queues.client import SUCCESS, QueueClient
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 Recover = Callable[..., tuple[int, str]]
 
 

@@ -20,7 +20,6 @@ from tests.console.browser import Console, launched
 from tests.harness.broker import BrokerError, BrokerProcess
 from tests.harness.cluster import Cluster
 
-pytestmark = pytest.mark.xdist_group("cluster")
 SHARDS = 3
 SOON_S = 5.0  # after the owner's process is gone
 

@@ -24,7 +24,6 @@ from tests.harness.packets import WireError
 from tests.harness.wire import Wire
 from tests.queues.client import SUCCESS
 
-pytestmark = pytest.mark.xdist_group("cluster")
 SHARDS = 3
 PLACING = Placing(SHARDS)
 FOLDERS = [(), ("shards", "1"), ("shards", "2")]

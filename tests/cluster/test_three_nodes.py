@@ -10,7 +10,6 @@ from tests.cluster.conftest import ConnectTo
 from tests.harness.cluster import Cluster
 from tests.queues.client import SUCCESS
 
-pytestmark = pytest.mark.xdist_group("cluster")
 KEPT = {"session_expiry_interval": 300}
 
 

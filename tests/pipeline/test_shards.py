@@ -32,8 +32,6 @@ SHARDS = 3
 COUNT = 30  # messages of each queue
 PLACING = Placing(SHARDS)
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:

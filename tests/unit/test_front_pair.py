@@ -100,6 +100,35 @@ def test_a_close_waits_for_who_does_not_read() -> None:
     asyncio.run(run())
 
 
+def test_who_does_not_read_hears_that_a_close_became_an_abort() -> None:
+    async def run() -> None:
+        near, far = Side(), Side()
+        transport = pair.connect(near, far, {})
+        assert far.transport is not None
+        far.transport.pause_reading()
+        transport.write(b"never read")
+        transport.close()
+        await turns()
+        transport.abort()
+        await far.lost.wait()
+        assert far.events == ["reset"]
+
+    asyncio.run(run())
+
+
+def test_an_abort_behind_a_close_loses_nothing_of_who_reads() -> None:
+    async def run() -> None:
+        near, far = Side(), Side()
+        transport = pair.connect(near, far, {})
+        transport.write(b"last words")
+        transport.close()
+        transport.abort()
+        await far.lost.wait()
+        assert far.got == b"last words"
+
+    asyncio.run(run())
+
+
 def test_broken_off_is_heard_at_once() -> None:
     async def run() -> None:
         near, far = Side(), Side()

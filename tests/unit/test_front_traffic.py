@@ -211,6 +211,16 @@ def test_filters_go_where_they_belong_and_are_answered_together() -> None:
     assert heard(front) == [encoder.suback(V5, 9, bytes((1, 1, reasons.NOT_AUTHORIZED, 1)), "no")]
 
 
+def test_a_packet_id_which_is_used_again_too_early_is_answered_twice() -> None:
+    front = traffic()
+    for code in (0, 1):
+        front.subscribe(Subscribe(9, [SubscribeItem(b"a", code)]), set())
+    for shard in range(SHARDS):
+        front.from_shard(shard, encoder.suback(V5, 9, b"\x00"))
+        front.from_shard(shard, encoder.suback(V5, 9, b"\x01"))
+    assert heard(front) == [encoder.suback(V5, 9, b"\x00"), encoder.suback(V5, 9, b"\x01")]
+
+
 def test_what_was_in_one_shard_is_unsubscribed() -> None:
     front = traffic()
     front.unsubscribe(Unsubscribe(9, [b"$queue/q", b"a"]))

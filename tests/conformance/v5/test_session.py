@@ -31,6 +31,7 @@ def test_clean_start_1_discards_the_session(clients: Clients, name: str) -> None
     second.expect_nothing()
 
 
+@pytest.mark.one_broker("there is no order across topics")
 @pytest.mark.conforms(
     "MQTT-3.1.2-5", "MQTT-3.1.2-23", "MQTT-3.2.2-3", "MQTT-4.5.0-1", "MQTT-3.1.3-2"
 )

@@ -51,6 +51,9 @@ class CodesJoin:
         """The filters, by number, which this shard is asked for."""
         return [number for number, shards in enumerate(self._places) if shard in shards]
 
+    def waits_for(self, shard: int) -> bool:
+        return shard in self._waiting
+
     def answered(self, shard: int, answer: bytes) -> bool:
         """Whether all have."""
         codes, words = sp.codes_of(self._version, answer)

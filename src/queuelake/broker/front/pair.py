@@ -99,6 +99,10 @@ class End(asyncio.Transport):
             self._arrived_bytes += len(data)
             self._want_delivery()
 
+    @property
+    def is_paused(self) -> bool:
+        return self._reading_paused
+
     def is_reading(self) -> bool:
         return not self._reading_paused and not self._closing
 
@@ -142,11 +146,10 @@ class End(asyncio.Transport):
             self._loop.call_soon(self._leave, None)
 
     def abort(self) -> None:
-        if self._closing:  # the peer has heard of the end, and takes what was written before
-            self._leave(None)
-        else:
-            self._closing = True
-            self._leave(None)
+        # A peer which reads has heard of a close, and takes what was written before it.
+        was_closed, self._closing = self._closing, True
+        self._leave(None)
+        if not was_closed or self._peer.is_paused:
             self._peer.reset()
 
     def end(self) -> None:

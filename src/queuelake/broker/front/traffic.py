@@ -66,7 +66,8 @@ class Traffic:
         self._receiving: dict[int, list[int]] = {}
         self._acks: dict[tuple[int, int], AckJoin] = {}  # by type and packet id
         self._given_up: set[tuple[int, int]] = set()  # shard and packet id: its PUBCOMP is ours
-        self._codes: dict[int, CodesJoin] = {}  # by packet id
+        # By packet id, in order: a client may use one again too early.
+        self._codes: dict[int, list[CodesJoin]] = {}
         self._pings: list[deque[Ping]] = [deque() for _ in range(placing.shards)]
         # What a shard sent behind an answer which waits for those of others.
         self._behind: dict[int, list[bytes]] = {}
@@ -136,7 +137,7 @@ class Traffic:
     def subscribe(self, asked: Subscribe, everywhere: set[bytes]) -> None:
         """`everywhere` are filters of queues which have a part in each shard."""
         places = [self._places(item.topic_filter, everywhere) for item in asked.items]
-        join = self._codes[asked.packet_id] = CodesJoin(self._version, asked.packet_id, places)
+        join = self._ask(asked.packet_id, places)
         for shard in join.asked:
             items: list[SubscribeItem] = [asked.items[number] for number in join.of(shard)]
             self.to_shards[shard].append(
@@ -149,12 +150,17 @@ class Traffic:
         """From queues everywhere: a message queue may be gone by now, its subscriptions not."""
         queues = {one for one in asked.filters if one.startswith(PREFIX)}
         places = [self._places(one, queues) for one in asked.filters]
-        join = self._codes[asked.packet_id] = CodesJoin(self._version, asked.packet_id, places)
+        join = self._ask(asked.packet_id, places)
         for shard in join.asked:
             filters = [asked.filters[number] for number in join.of(shard)]
             self.to_shards[shard].append(
                 forwarded.unsubscribe(self._version, asked.packet_id, filters)
             )
+
+    def _ask(self, packet_id: int, places: list[list[int]]) -> CodesJoin:
+        join = CodesJoin(self._version, packet_id, places)
+        self._codes.setdefault(packet_id, []).append(join)
+        return join
 
     def _places(self, topic_filter: bytes, everywhere: set[bytes]) -> list[int]:
         shard = self._placing.of_filter(topic_filter)
@@ -248,11 +254,14 @@ class Traffic:
 
     def _subscribed(self, shard: int, kind: int, packet: bytes) -> None:
         packet_id = sp.packet_id(packet)
-        join = self._codes[packet_id]
+        joins = self._codes[packet_id]
+        join = next(one for one in joins if one.waits_for(shard))
         if not join.answered(shard, packet):
             self._behind[shard] = []  # retained messages come behind SUBACK
             return
-        del self._codes[packet_id]
+        joins.remove(join)
+        if not joins:
+            del self._codes[packet_id]
         answer = join.suback if kind == packets.SUBACK else join.unsuback
         self.to_client.append(answer(self._packet_size_max))
         for one in join.asked:
