@@ -7,7 +7,6 @@ is thrown away with its connections. What they were promised holds over all owne
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 
 from queuelake.broker.clock import Clock
@@ -18,6 +17,7 @@ from tests.simulation.cluster_engine import LATE_MAX_S, LOG, RECORD, Center, Fat
 from tests.simulation.cluster_loop import Time
 from tests.simulation.cluster_node import LEASE_S, UNDONE_MAX, Node, Process
 from tests.simulation.cluster_record import LogOfRecord
+from tests.simulation.lives import quiet
 from tests.simulation.network import FakeTransport
 from tests.simulation.world import SETTINGS, World
 
@@ -257,13 +257,13 @@ class LateTransport(FakeTransport):
 
 
 def run_seed(seed: int, steps: int = STEPS) -> ClusterBrokerWorld:
-    logging.disable(logging.CRITICAL)
-    world = ClusterBrokerWorld(seed)
-    try:
-        for _ in range(steps):
-            world.step()
-            world.check()
-        world.settle()
-    finally:
-        world.close()
+    with quiet():
+        world = ClusterBrokerWorld(seed)
+        try:
+            for _ in range(steps):
+                world.step()
+                world.check()
+            world.settle()
+        finally:
+            world.close()
     return world

@@ -10,7 +10,6 @@ that was published is confirmed, and all stores are equal.
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 from itertools import count
@@ -23,6 +22,7 @@ from tests.simulation.cluster_engine import LATE_MAX_S, LOG, RECORD, Center, Fat
 from tests.simulation.cluster_loop import Time
 from tests.simulation.cluster_node import LEASE_S, UNDONE_MAX, Node, Process
 from tests.simulation.cluster_record import Attempt, Record
+from tests.simulation.lives import quiet
 
 STEPS = 200
 NODES = ("n1", "n2", "n3")
@@ -274,7 +274,7 @@ class ClusterWorld:
 
 
 def run_seed(seed: int, steps: int = STEPS) -> ClusterWorld:
-    logging.disable(logging.CRITICAL)
-    world = ClusterWorld(seed)
-    world.live(steps)
+    with quiet():
+        world = ClusterWorld(seed)
+        world.live(steps)
     return world

@@ -7,8 +7,10 @@ is 0 when none did. `--first` and `--seeds 1` repeat one life.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -40,6 +42,17 @@ def soak(
                 print(f"seed {seed}: {mistake}", flush=True)
     print(f"{name}: {chosen.seeds} lives of {chosen.steps} steps, {failed} failed")
     return 1 if failed else 0
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Brokers which are killed and cut off all the time have much to say."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def live(run_seed: Callable[[int, int], object], steps: int, seed: int) -> str:

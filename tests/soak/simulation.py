@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 
-from tests.simulation.lives import soak
+from tests.simulation.lives import quiet, soak
 from tests.simulation.world import World
 
 STEPS = 250
 
 
 def run_seed(seed: int, steps: int) -> None:
-    logging.disable(logging.CRITICAL)
-    world = World(seed)
-    for _ in range(steps):
-        world.step()
-        world.check()
-    world.settle()
+    with quiet():
+        world = World(seed)
+        for _ in range(steps):
+            world.step()
+            world.check()
+        world.settle()
 
 
 if __name__ == "__main__":
