@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, cast
 
+from queuelake.cluster.alarm import Alarm
 from queuelake.cluster.tunnel_transport import Tunnel
 from queuelake.cluster.tunnels import Tunnels
 from queuelake.errors import FrameError
@@ -71,7 +72,7 @@ class Relay(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._tunnel: Tunnel | None = None
         self._held = bytearray()
-        self._timer: asyncio.TimerHandle | None = None  # of the one wait which is on
+        self._alarm = Alarm()  # of the one wait which is on
 
     # Towards the client
 
@@ -83,7 +84,7 @@ class Relay(asyncio.Protocol):
             self.go(owner)
         else:
             self._relays.held.add(self)
-            self._wait(self._relays.hold_s, self._unserved)
+            self._alarm.set(self._relays.hold_s, self._unserved)
 
     def data_received(self, data: bytes) -> None:
         if self._tunnel is not None:
@@ -106,7 +107,7 @@ class Relay(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._cancel()
+        self._alarm.cancel()
         self._relays.held.discard(self)
         self._relays.all.discard(self)
         self.leave("lost", False)
@@ -116,7 +117,7 @@ class Relay(asyncio.Protocol):
         said goodbye."""
         if self._tunnel is not None:
             self._tunnel.close()
-            self._wait(LINGER_S, self._tunnel.abort)
+            self._alarm.set(LINGER_S, self._tunnel.abort)
 
     # Towards the owner
 
@@ -127,7 +128,7 @@ class Relay(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         self._relays.held.discard(self)
-        self._cancel()
+        self._alarm.cancel()
         info = client_info(transport, self._listener)
         try:
             self._tunnel = self._relays.tunnels.open(owner, KIND, info, _OwnerSide(self))
@@ -156,7 +157,7 @@ class Relay(asyncio.Protocol):
 
     def owner_lost(self, exc: Exception | None) -> None:
         self._tunnel = None
-        self._cancel()
+        self._alarm.cancel()
         if exc is not None:
             log.info("a client of listener %r lost the owner: %s", self._listener, exc)
         self.part()
@@ -167,7 +168,7 @@ class Relay(asyncio.Protocol):
         if transport is not None and not transport.is_closing():
             self._relays.held.discard(self)
             transport.close()
-            self._wait(CLOSE_TIMEOUT_S, transport.abort)
+            self._alarm.set(CLOSE_TIMEOUT_S, transport.abort)
 
     def _unserved(self) -> None:
         log.info("a client of listener %r is let go: no owner", self._listener)
@@ -175,15 +176,6 @@ class Relay(asyncio.Protocol):
         if words:
             self.take(words)
         self.part()
-
-    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
-        self._cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, then)
-
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 class _OwnerSide(asyncio.Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final, cast
 
 from queuelake.broker.front import forwarded
@@ -17,6 +17,7 @@ from queuelake.broker.front.leg import Leg
 from queuelake.broker.front.login import LoginRefusedError, log_in
 from queuelake.broker.front.splitting import split_trigger
 from queuelake.broker.front.traffic import Traffic
+from queuelake.cluster.alarm import Alarm
 from queuelake.cluster.relay import CLOSE_TIMEOUT_S, LINGER_S, client_info
 from queuelake.control_mq import QUEUE_EVERYWHERE
 from queuelake.errors import PeerError, ProtocolViolationError, QueuelakeError
@@ -68,7 +69,7 @@ class Front(asyncio.Protocol):
         self._connect: Connect | None = None
         self._unread: set[int] = set()  # why the client is not read
         self._task: asyncio.Task[None] | None = None  # the client's next packet waits for it
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm()
         self._nudge_every_s = 0.0
         self._nudged_s = 0.0
 
@@ -77,7 +78,7 @@ class Front(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.fronts.all.add(self)
-        self._wait(self.fronts.mqtt.connect_timeout_s, self._part)
+        self._alarm.set(self.fronts.mqtt.connect_timeout_s, self._part)
 
     def data_received(self, data: bytes) -> None:
         self._decoder.feed(data)
@@ -227,7 +228,7 @@ class Front(asyncio.Protocol):
     def _begin(self, connect: Connect) -> None:
         self._connect = connect
         self._state = LOGGING_IN
-        self._cancel()  # from here on the login has deadlines of its own
+        self._alarm.cancel()  # from here on the login has deadlines of its own
         self._work(self._log_in(connect))
 
     async def _log_in(self, connect: Connect) -> None:
@@ -269,7 +270,7 @@ class Front(asyncio.Protocol):
         if self._unread and self._nudge_every_s:
             self._nudge()
             self._flush()
-            self._wait(self._nudge_every_s, self._stand_in)
+            self._alarm.set(self._nudge_every_s, self._stand_in)
 
     # The shards
 
@@ -336,7 +337,7 @@ class Front(asyncio.Protocol):
     def _close_state(self) -> None:
         self._state = CLOSED
         self._nudge_every_s = 0.0
-        self._cancel()
+        self._alarm.cancel()
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
 
@@ -350,7 +351,7 @@ class Front(asyncio.Protocol):
         transport = self._transport
         if transport is not None and not transport.is_closing():
             transport.close()
-            self._wait(CLOSE_TIMEOUT_S, transport.abort)
+            self._alarm.set(CLOSE_TIMEOUT_S, transport.abort)
 
     # What is written and read
 
@@ -382,18 +383,9 @@ class Front(asyncio.Protocol):
             if self._unread:
                 transport.pause_reading()
                 if self._nudge_every_s:
-                    self._wait(self._nudge_every_s, self._stand_in)
+                    self._alarm.set(self._nudge_every_s, self._stand_in)
             else:
                 transport.resume_reading()
-
-    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
-        self._cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, then)
-
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def nudge_every_s(keepalive_s: int) -> float:
