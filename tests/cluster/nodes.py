@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from queuelake.broker.committer import InlineCommitter
+from queuelake.broker.committer import Done, commit
 from queuelake.cluster.committer import ReplicatedCommitter
 from queuelake.cluster.follower import Follower
 from queuelake.cluster.hashing import hash_of
@@ -14,6 +14,33 @@ from queuelake.storage.api import META, RETAINED, Batch, Store
 from queuelake.storage.lmdb_store import STORE_ID
 from queuelake.storage.memory import MemoryStore
 from tests.cluster.scripted_log import ScriptedLog, inline
+
+
+class LocalCommits:
+    """Commits at once, and says so one turn of the loop later."""
+
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._loop = loop
+        self.is_early = False  # whether others may be told before
+        self.held: list[tuple[Batch, Done]] | None = None  # those which wait, if they do
+
+    def submit(self, batch: Batch, done: Done) -> bool:
+        if self.held is None:
+            self._loop.call_soon(done, commit(self._store, batch))
+        else:
+            self.held.append((batch, done))
+        return self.is_early
+
+    def release(self) -> None:
+        """Let those go which wait; the next ones wait again."""
+        assert self.held is not None
+        held, self.held = self.held, []
+        for batch, done in held:
+            self._loop.call_soon(done, commit(self._store, batch))
+
+    def close(self) -> None:
+        """Nothing runs."""
 
 
 class Node:
@@ -33,6 +60,7 @@ class Node:
             log, self.store, self.replica, inline, on_check=self._checked, interval_s=0.01
         )
         self.committer: ReplicatedCommitter | None = None
+        self.local = LocalCommits(self.store, asyncio.get_running_loop())
 
     def _checked(self, check_id: bytes, position: int, digest: bytes) -> None:
         self.checks.append((check_id, position, digest))
@@ -44,7 +72,7 @@ class Node:
         self.committer = ReplicatedCommitter(
             self.log,
             self.replica,
-            InlineCommitter(self.store, loop),
+            self.local,
             epoch,
             loop,
             self._was_lost,

@@ -34,6 +34,12 @@ async def agrees(node: Node) -> None:
     assert other.hash == node.hash
 
 
+async def turns(count: int = 20) -> None:
+    """Let the loop do what it can without time passing."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def test_a_commit_is_in_the_log_and_in_the_store(log: ScriptedLog, owner: Node) -> None:
     assert await owner.commit(b"x") == ""
     assert await owner.commit(b"y") == ""
@@ -167,9 +173,60 @@ async def test_a_store_which_fails_behind_the_log_is_behind_not_wrong(
     owner.store.fail_commits = 1
     assert await owner.commit(b"x") == "lost"
     assert owner.lost == ["the store is behind the log at position 2: injected: commit failed"]
-    assert owner.replica.accepted == before == owner.position
+    assert owner.replica.applied == before == owner.position
     await owner.follower.catch_up()
     assert owner.rows == [b"x"]
+    await agrees(owner)
+
+
+async def test_what_is_in_the_log_is_told_before_the_store_has_it(
+    log: ScriptedLog, owner: Node
+) -> None:
+    owner.local.is_early, owner.local.held = True, []
+    before = owner.position
+    assert await owner.commit(b"x") == ""
+    assert log.last == 2
+    assert owner.position == owner.replica.applied == before
+    second = owner.submit(Batch())
+    await turns()
+    assert log.last == 3, "it is appended meanwhile"
+    assert not second.done(), "the store is one commit behind at most"
+    owner.local.release()
+    assert await second == ""
+    owner.local.release()
+    await turns()
+    assert owner.position == owner.replica.applied == owner.replica.accepted
+    await agrees(owner)
+
+
+async def test_a_store_which_fails_after_it_was_told_ends_it(log: ScriptedLog, owner: Node) -> None:
+    assert isinstance(owner.store, MemoryStore)
+    owner.local.is_early, owner.local.held = True, []
+    before = owner.position
+    assert await owner.commit(b"x") == ""
+    owner.outcome = asyncio.get_running_loop().create_future()
+    owner.store.fail_commits = 1
+    owner.local.release()
+    assert await owner.outcome == "lost"
+    assert owner.lost == ["the store is behind the log at position 2: injected: commit failed"]
+    assert owner.position == before
+    await owner.follower.catch_up()
+    assert owner.rows == [b"x"], "what was told is in the log"
+    await agrees(owner)
+
+
+async def test_a_check_waits_for_the_store(log: ScriptedLog, owner: Node) -> None:
+    owner.local.is_early, owner.local.held = True, []
+    assert owner.committer is not None
+    assert await owner.commit(b"x") == ""
+    owner.committer.check(b"one")
+    await turns()
+    assert log.last == 3
+    assert owner.checks == []
+    for _ in range(2):
+        owner.local.release()
+        await turns()
+    assert [check[1] for check in owner.checks] == [3]
     await agrees(owner)
 
 

@@ -118,7 +118,7 @@ async def test_a_log_without_a_leader_is_waited_for(log: ScriptedLog) -> None:
     one, other = Node(log, name="a"), Node(log, name="b")
     assert await one.own(1)
     log.unavailable_reads = 2
-    assert await other.own(2)
+    assert await other.own(2, patience_s=10.0)
 
 
 async def test_parts_the_old_owner_left_are_not_in_the_way(log: ScriptedLog) -> None:

@@ -118,7 +118,9 @@ class NatsServers:
 
     def stop(self, index: int) -> None:
         """Hold a server: its connections stay open, and nothing is answered."""
-        self._process(index).send_signal(signal.SIGSTOP)
+        process = self._process(index)
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)  # it takes a moment
         self._stopped.add(index)
 
     def cont(self, index: int) -> None:

@@ -21,7 +21,7 @@ from queuelake.cluster.replica import Position, Replica
 from queuelake.cluster.taking_over import take_over
 from queuelake.errors import QueuelakeError
 from queuelake.storage.api import Batch
-from queuelake.storage.memory import MemoryStore
+from queuelake.storage.memory import MemoryStore, MemoryView
 from tests.simulation.cluster_engine import Center, NodeEngine
 from tests.simulation.cluster_loop import NodeLoop, Time
 from tests.simulation.cluster_record import Tables
@@ -71,6 +71,12 @@ class ReplicatedStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.before: deque[Tables] = deque(maxlen=UNDONE_MAX)
+        self.before_read: Callable[[], None] | None = None
+
+    def view(self) -> MemoryView:
+        if self.before_read is not None:
+            self.before_read()
+        return super().view()
 
     def commit_all(self, batches: list[Batch]) -> None:
         before = [dict(table) for table in self.tables]
@@ -90,7 +96,7 @@ class ReplicatedStore(MemoryStore):
         return store
 
     def position(self) -> Position:
-        return Position.read(self.view())
+        return Position.read(MemoryView(self.tables))
 
     def safe_position(self) -> int:
         """How far it will be after the worst of crashes."""
@@ -287,22 +293,25 @@ class Process(Generic[W]):
 
 
 class LateCommitter:
-    """Commits to the own store a little later, as a thread does."""
+    """Commits to the own store a little later, as a thread does; who reads waits for it."""
 
-    def __init__(self, time: Time, loop: NodeLoop, store: MemoryStore) -> None:
+    def __init__(self, time: Time, loop: NodeLoop, store: ReplicatedStore) -> None:
         self._time = time
         self._loop = loop
         self._store = store
         self._task: tuple[Batch, Callable[[str], None]] | None = None
+        store.before_read = self._commit
 
-    def submit(self, batch: Batch, done: Callable[[str], None]) -> None:
+    def submit(self, batch: Batch, done: Callable[[str], None]) -> bool:
         assert self._task is None, "one commit at a time"
         self._task = (batch, done)
         self._time.after(self._time.dice.random() * 0.02, self._commit)
+        return not batch.replaces and self._time.dice.random() < 0.9
 
     def close(self) -> None:
         """A thread ends with what it has."""
         self._commit()
+        self._store.before_read = None
 
     def _commit(self) -> None:
         if self._task is None:

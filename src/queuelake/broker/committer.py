@@ -29,11 +29,17 @@ class Committer(Protocol):
     def close(self) -> None: ...
 
 
+class Target(Protocol):
+    """What is committed to: a `Store`, or who stands before one."""
+
+    def commit(self, batch: Batch) -> None: ...
+
+
 @final
 class CommitThread:
     """Commits off the loop, so that a slow disk delays answers but not the reading of packets."""
 
-    def __init__(self, store: Store, loop: AbstractEventLoop) -> None:
+    def __init__(self, store: Target, loop: AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
         self._tasks: SimpleQueue[tuple[Batch, Done] | None] = SimpleQueue()
@@ -72,7 +78,7 @@ class InlineCommitter:
         """Nothing runs."""
 
 
-def commit(store: Store, batch: Batch) -> str:
+def commit(store: Target, batch: Batch) -> str:
     """Commit, and say in words what went wrong."""
     try:
         store.commit(batch)

@@ -1,8 +1,11 @@
-"""How the owner commits: append to the log, then to the own store, then tell that it is done.
+"""How the owner commits: append to the log, then to the own store, and tell that it is done.
 
 One entry at a time. An append which somebody else overtook, or whose outcome nobody can tell, ends
-it: the owner steps down and nothing is reported, because nothing is known to be done. The same
-when the own store fails behind the log; it is behind then, not wrong, and reads on later.
+it: the owner steps down and nothing is reported, because nothing is known to be done.
+
+What is in the log is done. The own store may come a commit later, if its committer says so, so that
+the next append does not wait for a disk. When it fails behind the log the owner steps down as well;
+it is behind then, not wrong, and reads on later.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from queuelake.cluster.appending import OvertakenError, UnsettledError, append_s
 from queuelake.cluster.checking import Checks
 from queuelake.cluster.engine import Log
 from queuelake.cluster.entry import BATCH, CHECK, Entry, split
-from queuelake.cluster.replica import Replica
+from queuelake.cluster.replica import Position, Replica
 from queuelake.errors import StorageError
 from queuelake.storage.api import Batch
 from queuelake.storage.batch_codec import encode_batch
@@ -31,9 +34,11 @@ Refusal = Callable[[Batch], str]
 
 
 class LocalCommitter(Protocol):
-    """Commits to the own store: `broker.committer.Committer`."""
+    """Commits to the own store: `broker.node.late_commits`."""
 
-    def submit(self, batch: Batch, done: Done) -> None: ...
+    def submit(self, batch: Batch, done: Done) -> bool:
+        """Returns whether others may be told now: whoever reads the store waits for it."""
+        ...
 
     def close(self) -> None: ...
 
@@ -69,6 +74,7 @@ class ReplicatedCommitter:
         self._patience_s = patience_s
         self._waiting: deque[tuple[Batch, Done] | bytes] = deque()  # a batch, or the id of a check
         self._worker: Task[None] | None = None
+        self._stored: Future[str] | None = None  # the last commit to the own store
         self._over = False
 
     def submit(self, batch: Batch, done: Done) -> None:
@@ -113,16 +119,18 @@ class ReplicatedCommitter:
 
     async def _commit(self, batch: Batch, done: Done) -> None:
         refusal = self._refusal(batch)
-        if not refusal:
-            await self._append(BATCH, encode_batch(batch), batch)
+        if not refusal and not await self._append(BATCH, encode_batch(batch), batch):
+            await self._until_stored()
         self._loop.call_soon(done, refusal)
 
     async def _check(self, check_id: bytes) -> None:
         await self._append(CHECK, check_id, Batch())
+        await self._until_stored()
         if self._checks is not None:
             self._checks.begin(check_id, self._replica.accepted.position)
 
-    async def _append(self, kind: int, body: bytes, batch: Batch) -> None:
+    async def _append(self, kind: int, body: bytes, batch: Batch) -> bool:
+        """Returns whether others may be told before it is in the own store."""
         accepted = self._replica.accepted
         entry = Entry(self._epoch, accepted.number + 1, kind, body)
         parts = split(entry, self._log.part_bytes_max)
@@ -130,20 +138,31 @@ class ReplicatedCommitter:
         self._notify_others(position)
         now = accepted.after(entry, position)
         now.put(batch)
-        failure = await self._store(batch)
-        if failure:
-            raise StorageError(f"the store is behind the log at position {position}: {failure}")
-        self._replica.restart(now)
+        await self._until_stored()
+        self._replica.accepted = now
+        return self._store(batch, now)
 
-    def _store(self, batch: Batch) -> Future[str]:
+    async def _until_stored(self) -> None:
+        """Until the own store has what was appended before."""
+        if self._stored is not None:
+            failure = await self._stored
+            if failure:
+                raise StorageError(failure)
+
+    def _store(self, batch: Batch, now: Position) -> bool:
         stored: Future[str] = self._loop.create_future()
 
         def done(failure: str) -> None:
+            if failure:
+                failure = f"the store is behind the log at position {now.position}: {failure}"
+                self._lose(failure)
+            elif not self._over:
+                self._replica.applied = now
             if not stored.cancelled():
                 stored.set_result(failure)
 
-        self._local.submit(batch, done)
-        return stored
+        self._stored = stored
+        return self._local.submit(batch, done)
 
     def _lose(self, reason: str) -> None:
         if not self._over:

@@ -1,20 +1,25 @@
-"""nats-py as a cluster needs it, in one place: which server, how to log in, and what is lost with a
-connection.
+"""nats-py as a cluster needs it, in one place: which server, how to log in, what is lost with a
+connection, and nothing between a message and the socket.
 
-Three of its inner methods are replaced, each for a reason given there. The tests of the engine fail
-when a later nats-py has them no more.
+Theirs gives what is sent to one task and what is received to another; a client waits for both, for
+each of its messages. Four of its inner methods are replaced, each for a reason given there. The
+tests of the engine fail when a later nats-py has them no more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from nats import errors
-from nats.aio.client import Client, Server, ServerVersion
+from nats.aio.client import NATS_HDR_LINE, Client, Server, ServerVersion
+from nats.aio.msg import Msg
+from nats.protocol import command
 
 from queuelake.cluster_settings import ClusterConfig
 
@@ -25,6 +30,10 @@ PINGS_MAX: Final = 3
 RECONNECT_DELAY_S_MIN: Final = 0.1
 RECONNECT_DELAY_S_MAX: Final = 1.0
 
+log = logging.getLogger("queuelake.cluster")
+
+Receiver = Callable[[Msg], None]
+
 
 class NatsClient(Client):
     """A connection which is dropped at once when it is lost, with all that was not sent yet."""
@@ -34,6 +43,7 @@ class NatsClient(Client):
         self._config = config
         self._lost_server = ""
         self._attempts = 0
+        self._receivers: dict[int, Receiver] = {}  # by the number of the subscription
 
     def connect_options(self) -> dict[str, Any]:
         """What `connect()` takes, but for the callbacks."""
@@ -62,12 +72,53 @@ class NatsClient(Client):
         version: ServerVersion = self.connected_server_version
         return version.major, version.minor
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the socket has not taken yet."""
+        stream = self._stream()
+        return 0 if stream is None else stream.get_write_buffer_size()
+
+    def post(self, subject: str, data: bytes, reply: str, headers: dict[str, str]) -> None:
+        """Send at once. Who posts asks `unsent_bytes` before: nothing waits here."""
+        if headers:
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            head = NATS_HDR_LINE + f"\r\n{lines}\r\n".encode()
+            message = command.hpub_cmd(subject, reply, head, data)
+        else:
+            message = command.pub_cmd(subject, reply, data)
+        stream = self._stream()
+        if stream is not None:
+            stream.write(message)
+
+    async def receive(self, subject: str, receiver: Receiver) -> None:
+        """Call back for each message from now on, over all connections to come."""
+        subscription = await self.subscribe(subject)
+        self._receivers[subscription._id] = receiver
+
     def abort(self) -> None:
         """Drop the connection. To close it would first send what is left, which may take for ever
         when the other side hangs."""
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None:
-            writer.transport.abort()
+        stream = self._stream()
+        if stream is not None:
+            stream.abort()
+
+    def _stream(self) -> asyncio.WriteTransport | None:
+        """What is below their transport: that one can only be awaited."""
+        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        return None if writer is None else writer.transport
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        """Theirs puts it into a queue, for a task of its own."""
+        receiver = self._receivers.get(sid)
+        if receiver is None:
+            return
+        found = await self._process_headers(headers)
+        try:
+            receiver(self._build_message(sid, subject, reply, data, found))
+        except Exception:  # which would end their reading for ever
+            log.exception("a message at %s was not understood", subject.decode())
 
     async def _attempt_reconnect(self) -> None:
         """Theirs keeps what was not sent for the next connection: stale when it arrives."""

@@ -81,5 +81,4 @@ class NatsEngine:
         return NatsLeases(self._link, nats_streams.bucket(self._config), shard)
 
     async def close(self) -> None:
-        await self._messenger.close()
         await self._link.close()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +22,7 @@ from nats import errors
 from nats.aio.msg import Msg
 
 from queuelake.cluster.engine import EngineError
-from queuelake.cluster.nats_client import NatsClient
+from queuelake.cluster.nats_client import NatsClient, Receiver
 from queuelake.cluster_settings import ClusterConfig
 from queuelake.errors import ConfigError
 
@@ -87,7 +87,7 @@ class Link:
             await link.close()
             raise ConfigError([f"cluster.urls: NATS {found} is too old; allowed: 2.10 or newer"])
         link._inbox = client.new_inbox()
-        await client.subscribe(f"{link._inbox}.*", cb=link._on_answer)
+        await client.receive(f"{link._inbox}.*", link._on_answer)
         await link._on_connected()
         return link
 
@@ -107,9 +107,9 @@ class Link:
 
     @property
     def unsent_bytes(self) -> int:
-        return self._client.pending_data_size
+        return self._client.unsent_bytes
 
-    async def send(
+    def send(
         self, subject: str, data: bytes, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
         """Send, or raise at once.
@@ -119,12 +119,11 @@ class Link:
         """
         if not self.connected:
             raise NoAnswerError("no connection to NATS")
-        try:
-            await self._client.publish(subject, data, reply, headers)
-        except (errors.Error, OSError) as error:
-            raise NoAnswerError(f"not sent: {error}") from error
+        if len(data) > self.payload_bytes_max:
+            raise NoAnswerError(f"not sent: {len(data)} bytes, allowed: {self.payload_bytes_max}")
+        self._client.post(subject, data, reply, headers or {})
 
-    async def ask(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> Answer:
+    def ask(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> Answer:
         """Send a question. Its answer comes later; `answer()` waits for it.
 
         Raises:
@@ -133,7 +132,7 @@ class Link:
         self._asked += 1
         token = str(self._asked)
         future: Answer = asyncio.get_running_loop().create_future()
-        await self.send(subject, data, f"{self._inbox}.{token}", headers)
+        self.send(subject, data, f"{self._inbox}.{token}", headers)
         self._answers[token] = future
         future.add_done_callback(lambda _: self._answers.pop(token, None))
         return future
@@ -172,19 +171,19 @@ class Link:
             ApiError: it was refused.
             NoAnswerError: as of `answer()`.
         """
-        question = await self.ask(f"$JS.API.{subject}", msgspec.json.encode(body))
+        question = self.ask(f"$JS.API.{subject}", msgspec.json.encode(body))
         return read_answer(await self.answer(question, timeout_s))
 
-    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> None:
+    async def subscribe(self, subject: str, receiver: Receiver) -> None:
         """Call back for each message from now on, over all connections to come."""
-        await self._client.subscribe(subject, cb=callback)
+        await self._client.receive(subject, receiver)
         if self.connected:
             try:
                 await self._client.flush()
             except (errors.Error, OSError) as error:
                 log.info("NATS has not confirmed the subscription to %s yet: %s", subject, error)
 
-    async def _on_answer(self, message: Msg) -> None:
+    def _on_answer(self, message: Msg) -> None:
         future = self._answers.get(message.subject.rpartition(".")[2])
         if future is not None and not future.done():
             future.set_result(message)

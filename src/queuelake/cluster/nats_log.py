@@ -108,7 +108,7 @@ class NatsLog:
     async def _read_some(self, first: int, count: int) -> list[bytes]:
         """The values here of `count` positions, up to the first one that is not here."""
         try:
-            asked = [await self._ask(position) for position in range(first, first + count)]
+            asked = [self._ask(position) for position in range(first, first + count)]
             answers = await self._link.answers(asked)
         except NoAnswerError as error:
             raise UnavailableError(f"position {first} of the log: {error}") from error
@@ -125,11 +125,11 @@ class NatsLog:
             values.append(answer.data)
         return values
 
-    async def _ask(self, position: int) -> Answer:
+    def _ask(self, position: int) -> Answer:
         """Ask for the first value from a position on: more than its own says that it is gone."""
         question = {"seq": position, "next_by_subj": self._subject}
         subject = f"$JS.API.DIRECT.GET.{self._stream}"
-        return await self._link.ask(subject, msgspec.json.encode(question))
+        return self._link.ask(subject, msgspec.json.encode(question))
 
     async def _check_hole(self, position: int) -> None:
         first, _ = await self.ends()
@@ -197,7 +197,7 @@ class NatsLeases:
 async def _write(link: Link, subject: str, data: bytes, expected: dict[str, str]) -> int:
     """Write when the stream is as expected; returns the sequence."""
     try:
-        question = await link.ask(subject, data, expected)
+        question = link.ask(subject, data, expected)
         return int(read_answer(await link.answer(question))["seq"])
     except ApiError as error:
         if error.number in WRONG_LAST_SEQUENCE:

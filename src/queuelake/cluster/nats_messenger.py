@@ -1,15 +1,13 @@
 """Messages between nodes over the subjects of NATS, below `queuelake.{cluster}.`.
 
-What is sent goes out with the next turn of the loop, in order. It is dropped while there is no
-connection, and when a connection takes nothing for long: who numbers messages sees the gap.
+What is sent goes out at once, in order. It is dropped while there is no connection, and when a
+connection takes nothing for long: who numbers messages sees the gap.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
-from collections import deque
 from typing import Final
 
 from nats.aio.msg import Msg
@@ -23,8 +21,6 @@ PING_TIMEOUT_S: Final = 1.0
 ASK_AGAIN_S: Final = 0.15
 CLAIM_BYTES: Final = 16
 
-log = logging.getLogger("queuelake.cluster")
-
 
 class NatsMessenger:
     """`Messenger` of the engine."""
@@ -35,15 +31,10 @@ class NatsMessenger:
         self.dropped = 0
         self._link = link
         self._prefix = f"queuelake.{cluster}."
-        self._unsent: deque[tuple[str, bytes]] = deque()
-        self._unsent_bytes = 0
-        self._wake = asyncio.Event()
-        self._sender: asyncio.Task[None] | None = None
         self._claim = secrets.token_bytes(CLAIM_BYTES)  # empty: the name is ours
 
     async def start(self) -> None:
-        """Be there for `is_there` of the other nodes, and begin to send."""
-        self._sender = asyncio.create_task(self._send_all())
+        """Be there for `is_there` of the other nodes."""
         await self._link.subscribe(self._ping_subject(self.node), self._on_ping)
 
     async def claim_name(self) -> bool:
@@ -54,7 +45,7 @@ class NatsMessenger:
         """
         for _ in range(2):
             try:
-                question = await self._link.ask(self._ping_subject(self.node), self._claim)
+                question = self._link.ask(self._ping_subject(self.node), self._claim)
                 await self._link.answer(question, ASK_AGAIN_S)
             except NoAnswerError:
                 continue
@@ -62,29 +53,15 @@ class NatsMessenger:
         self._claim = b""
         return True
 
-    async def close(self) -> None:
-        if self._sender is not None:
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
-
     def send(self, subject: str, data: bytes) -> None:
         assert len(data) <= self.payload_bytes_max, "a message is longer than it may be"
-        waiting = self._unsent_bytes + self._link.unsent_bytes
-        if not self._link.connected or waiting + len(data) > UNSENT_BYTES_MAX:
+        if not self._link.connected or self._link.unsent_bytes + len(data) > UNSENT_BYTES_MAX:
             self.dropped += 1
         else:
-            self._unsent.append((subject, data))
-            self._unsent_bytes += len(data)
-            self._wake.set()
+            self._link.send(self._prefix + subject, data)
 
     async def receive(self, subject: str, receiver: Receiver) -> None:
-        async def on_message(message: Msg) -> None:
-            try:
-                receiver(message.data)
-            except Exception:
-                log.exception("a message at %s was not understood", subject)
-
-        await self._link.subscribe(self._prefix + subject, on_message)
+        await self._link.subscribe(self._prefix + subject, lambda message: receiver(message.data))
 
     async def is_there(self, node: str) -> bool:
         """A node which goes from one server to another is nowhere for some milliseconds, so who is
@@ -111,29 +88,17 @@ class NatsMessenger:
             NobodyListensError: it is not there.
             NoAnswerError: it may be there, and does not answer.
         """
-        question = await self._link.ask(self._ping_subject(node), b"")
+        question = self._link.ask(self._ping_subject(node), b"")
         await self._link.answer(question, PING_TIMEOUT_S)
 
     def _ping_subject(self, node: str) -> str:
         return f"{self._prefix}node.{node}.ping"
 
-    async def _on_ping(self, message: Msg) -> None:
+    def _on_ping(self, message: Msg) -> None:
         """Asked whether this node is there, or whether its name is taken."""
         if message.data and message.data <= self._claim:
             return  # our own claim, or one which goes before it
         try:
-            await self._link.send(message.reply, b"")
+            self._link.send(message.reply, b"")
         except NoAnswerError:
             pass  # the one who asked is told that nobody listens
-
-    async def _send_all(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._unsent:
-                subject, data = self._unsent.popleft()
-                self._unsent_bytes -= len(data)
-                try:
-                    await self._link.send(self._prefix + subject, data)
-                except NoAnswerError:
-                    self.dropped += 1

@@ -14,9 +14,10 @@ so.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lmdb
@@ -43,6 +44,8 @@ FORMAT_KEY = b"format"
 TURN_KEY = b"turn"  # written by a store which was full, and not by others
 _RESERVE_BYTES_MAX = 64 * 1024 * 1024
 _MAPPED_BYTES_MAX = 48 * 1024 * 1024
+_PAGES_PER_CHANGE_MAX = 16  # which a commit may need, far more than it does
+_PAGES_PER_COMMIT_MAX = 1024  # for what is deleted by the way, and the list of free pages
 
 
 class LmdbStore:
@@ -55,6 +58,8 @@ class LmdbStore:
         last commit, and nothing is refused by `commit` for lack of room: ask `refusal` before."""
         self._settings = settings or Storage()
         self._replicated = replicated
+        # Called before each view is opened: somebody has what is not committed yet.
+        self.before_read: Callable[[], None] | None = None
         self._lock = DirectoryLock(data_dir)
         path = data_dir / "store"
         path.mkdir(mode=0o700, exist_ok=True)
@@ -146,8 +151,17 @@ class LmdbStore:
             trim_rows(transaction, session_id, upto)
         free_space(transaction, batch)
 
+    def has_room(self, batch: Batch) -> bool:
+        """Whether the map surely need not grow for this."""
+        pages, size = _PAGES_PER_COMMIT_MAX, 0
+        for changes in batch.tables:
+            pages += len(changes) * _PAGES_PER_CHANGE_MAX
+            size += sum([len(value) for value in changes.values() if value is not None])
+        used_bytes, map_bytes = self.size_bytes()
+        return used_bytes + pages * mmap.PAGESIZE + 2 * size < map_bytes
+
     def refusal(self, batch: Batch) -> str:
-        if not _adds_messages(batch):
+        if self._may_grow() or not _adds_messages(batch):
             return ""
         with self.view() as view:
             full = self._is_full(view._transaction, _message_bytes(batch))
@@ -158,11 +172,16 @@ class LmdbStore:
 
     def _is_full(self, transaction: lmdb.Transaction, more_bytes: int) -> bool:
         """Whether with so much more what is left is needed for deleting."""
-        limit = self._limit()
-        if self._env.info()["map_size"] < limit:
+        if self._may_grow():
             return False
+        limit = self._limit()
         reserve = min(_RESERVE_BYTES_MAX, limit // 8)
         return self._filled_bytes(transaction) + more_bytes > limit - reserve
+
+    def _may_grow(self) -> bool:
+        with self._resize:  # as in `size_bytes`
+            size: int = self._env.info()["map_size"]
+        return size < self._limit()
 
     def _filled_bytes(self, transaction: lmdb.Transaction) -> int:
         """Of all pages which hold something."""
@@ -204,6 +223,8 @@ class LmdbStore:
         return _LmdbView(self)
 
     def begin_read(self) -> lmdb.Transaction:
+        if self.before_read is not None:
+            self.before_read()
         with self._resize:
             self._readers += 1
         try:

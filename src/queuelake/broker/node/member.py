@@ -19,11 +19,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from queuelake.broker.committer import CommitThread
 from queuelake.broker.connection import Connection
 from queuelake.broker.node import choosing, forwarding
 from queuelake.broker.node.following import AGAIN_S, Following
 from queuelake.broker.node.heart import Heart
+from queuelake.broker.node.late_commits import LateCommits
 from queuelake.broker.node.news import News
 from queuelake.broker.node.roster import Report, Roster
 from queuelake.broker.node.shard_operations import ShardOperations
@@ -233,7 +233,7 @@ class Member:
         committer = ReplicatedCommitter(
             self.log,
             self.replica,
-            CommitThread(self.store, loop),
+            LateCommits(self.store, loop),
             epoch,
             loop,
             self._lost_log,
