@@ -98,6 +98,8 @@ class Stage:
             self.node.loop.run_until_idle()
             if not self.node.committer.is_busy() and not self.node.broker.runner.has_work():
                 return
+            if not self.node.committer.is_busy():
+                self.node.loop.advance(1)  # settlements may wait for a message to go with
             self.commit()
             if self.node.broker.runner.failure:
                 self.node.loop.advance(1100)

@@ -38,6 +38,7 @@ class Group:
         "received",
         "retained",
         "sessions",
+        "settlements",
     )
 
     def __init__(self) -> None:
@@ -54,6 +55,7 @@ class Group:
         self.marks: list[tuple[Session, int, int]] = []  # session, its last sequence, bytes
         self.bytes: int = 0
         self.answers: int = 0  # which clients wait for
+        self.settlements: int = 0  # of those: nobody waits for their answers
 
     def is_empty(self) -> bool:
         return (
@@ -64,6 +66,12 @@ class Group:
             and not self.after
             and self.batch.is_empty()
         )
+
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for something else than what settlements bring about."""
+        if self.messages or self.after or self.answers > self.settlements:
+            return True
+        return any([participant.is_awaited() for participant in self.participants])
 
     def seal(self, next_chunk: int) -> int:
         """Turn what was collected into rows of the batch; returns the next free chunk id."""

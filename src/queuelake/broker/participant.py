@@ -24,6 +24,10 @@ class Participant:
     def act(self, now_ms: int) -> None:
         """Its turn: decide, and take part in the group being collected if something changed."""
 
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for what it has to write; not so for settlements alone."""
+        return True
+
     @abstractmethod
     def prepare(self) -> None:
         """The group is about to be sealed: decide what is left to decide. Others may be drawn in,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, final
 
 from queuelake.broker.clock import Clock
 from queuelake.broker.committer import Committer
+from queuelake.broker.company import Company
 from queuelake.broker.group import Group
 from queuelake.broker.line import Outgoing
 from queuelake.broker.metrics import Metrics
@@ -31,7 +32,7 @@ from queuelake.protocol import reasons
 from queuelake.protocol.message import Message
 from queuelake.storage import api, records
 from queuelake.storage.api import Store
-from queuelake.storage.queue_rows import read_queue, u64
+from queuelake.storage.queue_rows import first_free_chunk, read_queue, u64
 
 if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
@@ -49,6 +50,7 @@ class Runner:
     __slots__ = (
         "_clock",
         "_committer",
+        "_company",
         "_loop",
         "_metrics",
         "_next_chunk",
@@ -94,9 +96,11 @@ class Runner:
         self._woken: bool = False
         self._retry: bool = False
         self.pace: Pace = Pace()
+        self._company: Company = Company(loop, self.pace, self.wake)
         self._sealed: Group | None = None
         self._sealed_at: float = 0.0
-        self._next_chunk: int = _first_free_chunk(store)
+        with store.view() as view:
+            self._next_chunk: int = first_free_chunk(view)
         self._committer: Committer = committer
 
     # Collecting
@@ -225,11 +229,11 @@ class Runner:
             self._act()
         self._send()
         if self._sealed is None and not self.group.is_empty() and not self._retry:
-            if self.pace.expects_more(self.group.answers, self._clock.now_ms()):
+            now_ms = self._clock.now_ms()
+            if self.pace.expects_more(self.group.answers, now_ms):
                 self.wake()
-            else:
-                self.pace.sealed()
-                self._seal()
+            elif not self._company.is_expected(self.group, now_ms):
+                self._seal(now_ms)
 
     def _act(self) -> None:
         now_ms = self._clock.now_ms()
@@ -287,8 +291,9 @@ class Runner:
                 Outgoing(entry.message, entry.first, entry.ids, entry.shared, entry.sequence)
             )
 
-    def _seal(self) -> None:
+    def _seal(self, now_ms: int) -> None:
         group = self.group
+        self._company.sealed(group, now_ms)
         try:
             self._next_chunk = group.seal(self._next_chunk)
         except Exception as error:  # what cannot be laid out must not stop all that can
@@ -314,6 +319,7 @@ class Runner:
             if self.failure:
                 log.warning("store works again")
             self.failure = ""
+            self.pace.committed(self._clock.now_ms())
             self._succeed(group)
         self.wake()
 
@@ -392,9 +398,3 @@ class Runner:
     def close(self) -> None:
         """End the commit thread after the group it works on."""
         self._committer.close()
-
-
-def _first_free_chunk(store: Store) -> int:
-    with store.view() as view:
-        last = view.last_below(api.MESSAGES, b"\xff" * 12)
-    return int.from_bytes(last[0][:8], "big") + 1 if last is not None else 1

@@ -9,6 +9,8 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
+from queuelake.broker.pace import Pace
+
 PAUSE_S: Final = 0.01
 SLICE_S: Final = 0.00025
 REST_S: Final = 0.001  # the thread which commits needs the interpreter, too, without asking for it
@@ -26,6 +28,21 @@ async def in_slices(items: Iterable[T], work: Callable[[T], None]) -> None:
         if time.perf_counter() >= until:
             await asyncio.sleep(REST_S)
             until = time.perf_counter() + SLICE_S
+
+
+class Neighbours:
+    """Clients beside long work, whose commits get longer by what it adds to them."""
+
+    __slots__ = ("_pace", "_seen")
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace: Pace = pace
+        self._seen: int = 0
+
+    def are_active(self) -> bool:
+        """Whether any has sent something since this was asked last."""
+        seen, self._seen = self._seen, self._pace.inputs
+        return seen != self._seen
 
 
 class Slices:

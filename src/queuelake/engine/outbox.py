@@ -31,6 +31,10 @@ class Outbox:
         self._collected.append(delivery)
         return False
 
+    def is_waiting(self) -> bool:
+        """Whether something leaves with the group being collected."""
+        return len(self._collected) > 0
+
     def seal(self) -> None:
         """The group being collected is on its way to the store."""
         assert not self._sealed

@@ -176,6 +176,12 @@ def put_row(
             batch.put(REFERENCES, u64(chunk_id) + key, b"")
 
 
+def first_free_chunk(view: ReadTransaction) -> int:
+    """The lowest id above those of all chunks."""
+    last = view.last_below(MESSAGES, b"\xff" * 12)
+    return int.from_bytes(last[0][:8], "big") + 1 if last is not None else 1
+
+
 def read_queue(
     view: ReadTransaction, session_id: int, after: int, bytes_max: int
 ) -> list[StoredEntry]:

@@ -83,6 +83,9 @@ class DurableHost(HostedQueue):
 
     # Messages
 
+    def is_awaited(self) -> bool:
+        return self._outbox.is_waiting()
+
     def enqueue(
         self, record: Record, partition: int, dedupe: bytes, cause: int, now_ms: int
     ) -> int:

@@ -75,6 +75,8 @@ def publish(
             payload = body[payload_at:] if payload_at else body
             source = target.topic
             return enqueue(queues, host, incoming, source, payload, publisher, qos, now_ms)
+        if qos:
+            queues.runner.group.settlements += 1
         return settle(queues, host, target.operation, incoming, session, now_ms)
     except RefusedError as error:
         queues.problem = str(error)
