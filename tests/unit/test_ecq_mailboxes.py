@@ -194,7 +194,13 @@ def test_garbage_of_many_owners_goes_in_slices_with_pauses() -> None:
     assert node.broker.mailboxes.collect_garbage()
     assert not node.broker.mailboxes.collect_garbage()
     node.work()
-    assert rows(node)[2:] == (200, 200)
+    assert rows(node)[2:] == (245, 245), "a client has just sent something"
+    node.pass_time(3)
+    assert rows(node)[2:] == (226, 226)
+    writer.publish("plain", b"", 0, 0)
+    node.work()
+    node.pass_time(1)
+    assert rows(node)[2:] == (221, 221)
     node.pass_time(30)
     assert rows(node) == (250, 0, 0, 0)
 

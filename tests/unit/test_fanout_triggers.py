@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import pairwise
 from unittest import mock
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from queuelake.broker.auth.acl import Acl, vehicle_rules
 from queuelake.broker.fanout import trigger as trigger_module
+from queuelake.broker.fanout.storing import ROWS_PER_SLICE, ROWS_PER_SLICE_SHARED
 from queuelake.broker.fanout.trigger import Trigger, TriggerError, read_trigger
 from queuelake.protocol import reasons
 from queuelake.storage import api
@@ -313,6 +315,25 @@ def test_others_have_a_commit_of_their_own_between_two_slices() -> None:
     assert seen == [0, 2, 2, 4, 4, 6]
     assert [one.packet_id for one in platform.take_all()] == [77]
     assert [one.packet_id for one in other.take_all()] == [1, 2, 3, 4]
+
+
+def test_slices_are_small_while_others_send_what_waits_for_no_commit() -> None:
+    node = FanoutNode()
+    other = node.client("other")
+    platform = node.platform()
+    vins = [f"V{number}" for number in range(2_000)]
+    platform.publish("$SDV-FANOUT/trigger", trigger_json(vins, "task_a_1", "d"), 1, 77)
+    seen = []
+    for number in range(4):
+        node.loop.run_until_idle()
+        seen.append(node.rows())
+        if number < 2:
+            other.publish("plain", b"1", 0, 0)
+        node.committer.commit()
+    node.work()
+    sizes = [after - before for before, after in pairwise(seen)]
+    assert sizes == [ROWS_PER_SLICE, ROWS_PER_SLICE_SHARED, ROWS_PER_SLICE_SHARED]
+    assert [one.packet_id for one in platform.take_all()] == [77]
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -30,6 +30,8 @@ class Delivery:
 
     __slots__ = (
         "_insist",
+        "_mark",
+        "_marked",
         "_memory_max",
         "_metrics",
         "_queued_bytes_max",
@@ -64,6 +66,8 @@ class Delivery:
         self._queued_max: int = limits.queued_messages_per_client_max
         self._queued_bytes_max: int = limits.queued_bytes_per_client_max
         self._retained_max: int = limits.retained_messages_max
+        self._mark: bytes = b""  # the last one somebody asked for
+        self._marked: TopicService | None = None
         # Nobody waits for an answer and would send again: a failed commit is made good here.
         self._insist: bool = False
         # What the last publish did; read by the caller right after it.
@@ -109,6 +113,12 @@ class Delivery:
     def service_for(self, topic: bytes) -> TopicService | None:
         """Who takes what is published to this topic, which begins with `$`; None: subscribers."""
         return self.services.get(topic.partition(b"/")[0])
+
+    def service_of(self, mark: bytes) -> TopicService | None:
+        """Who put a message with this mark in line; many in a row have the very same one."""
+        if mark is not self._mark:
+            self._mark, self._marked = mark, self.service_for(mark)
+        return self._marked
 
     def _serve(self, service: TopicService, message: Message, publisher: Session | None) -> int:
         self.refused_because = max(0, service.publish(message, publisher))  # a will cannot wait

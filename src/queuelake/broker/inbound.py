@@ -299,7 +299,7 @@ def on_ack(connection: Connection, packet: Ack) -> None:
         if entry is not None and session.on_puback(packet_id):
             _settled(connection, session)
             if entry.shared:
-                service = connection.delivery.service_for(entry.shared)
+                service = connection.delivery.service_of(entry.shared)
                 if service is not None:
                     topic = entry.message.topic
                     service.acknowledged(session, topic, entry.shared, packet.reason)

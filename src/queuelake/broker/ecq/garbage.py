@@ -17,6 +17,7 @@ from asyncio import AbstractEventLoop
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.interval import Interval
+from queuelake.broker.slices import Neighbours
 from queuelake.engine.events import EXPIRED
 from queuelake.engine.kinds.ecq import ABSENT, IDLE
 from queuelake.storage import api
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queuelake.ecq")
 
-OWNERS_PER_SLICE: Final = 50
-ROWS_PER_SLICE: Final = 100
-PAUSE_S: Final = 0.005
+OWNERS_PER_SLICE: Final = 20
+ROWS_PER_SLICE: Final = 20
+ROWS_PER_SLICE_SHARED: Final = 5  # each is in pages of its own, in a commit of others
+PAUSE_S: Final = 0.002
 FIRST_RUN_MS_MAX: Final = 30 * 60_000
 POLL_AFTER_MS: Final = 30_000
 POLLS_PER_TURN_MAX: Final = 500
@@ -42,7 +44,7 @@ POLLS_PER_TURN_MAX: Final = 500
 class Garbage:
     """One run at a time, every `gc_interval`."""
 
-    __slots__ = ("_interval", "_loop", "_mailboxes", "_next", "_now_ms")
+    __slots__ = ("_interval", "_loop", "_mailboxes", "_neighbours", "_next", "_now_ms")
 
     def __init__(self, mailboxes: Mailboxes, timers: TimerWheel, loop: AbstractEventLoop) -> None:
         self._mailboxes: Mailboxes = mailboxes
@@ -53,6 +55,7 @@ class Garbage:
             lambda: mailboxes.config.gc_interval_ms,
             lambda _: self.collect(),
         )
+        self._neighbours: Neighbours = Neighbours(mailboxes.runner.pace)
         self._now_ms: int = 0
         self._next: bytes | None = None  # the owner to begin with; None: no run is under way
 
@@ -81,7 +84,8 @@ class Garbage:
             return
         self._now_ms = mailboxes.queues.clock.now_ms()
         oldest_ms = mailboxes.oldest_ms(self._now_ms)
-        owners, rows = OWNERS_PER_SLICE, ROWS_PER_SLICE
+        rows_max = ROWS_PER_SLICE_SHARED if self._neighbours.are_active() else ROWS_PER_SLICE
+        owners, rows = OWNERS_PER_SLICE, rows_max
         following: bytes | None = None
         changed: list[bytes] = []
         with mailboxes.store.view() as view:
@@ -99,7 +103,7 @@ class Garbage:
                 if is_empty and not removed:
                     self._drop_if_idle(view, owner, numbers)
         if changed:
-            mailboxes.counters.expired += ROWS_PER_SLICE - rows
+            mailboxes.counters.expired += rows_max - rows
             mailboxes.runner.take_part(mailboxes)
             # Whoever asks before that still finds in the store what is deleted here.
             mailboxes.runner.after_durable(lambda: self._forget(changed))

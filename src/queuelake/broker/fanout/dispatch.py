@@ -1,14 +1,15 @@
 """Vehicles which are awake: what their machines decide is done here.
 
 A vehicle is awake while it is connected and something of it is in flight, or waits for a moment, or
-for data which is not there. All others are rows in the store and nothing else.
+for data which is not there. All others are rows in the store and nothing else, but that some which
+were awake rest while they are connected: they may be called again a moment later.
 
-What a machine fetches is looked for at the end of the turn, for all vehicles in one view.
+What a machine fetches is in memory most of the time, and offered at once; what only the store knows
+is looked for at the end of the turn, for all vehicles in one view.
 
 A message goes through the session of its vehicle, which sends it again when the vehicle comes back
 without having acknowledged it. So a vehicle which wakes asks its session first: what that has is in
-flight. The session's entry names the row: the mark `$SDV-FANOUT/{time}` and the request, which is
-the last level of the topic.
+flight (`held.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from queuelake.broker.clock import Clock, TimerWheel
 from queuelake.broker.delivery import Delivery
 from queuelake.broker.fanout.awake import Awake
 from queuelake.broker.fanout.burial import bury
+from queuelake.broker.fanout.held import held_row, mark_of, row_of
 from queuelake.broker.fanout.metrics import FanoutMetrics
 from queuelake.broker.fanout.payloads import Payloads
 from queuelake.broker.fanout.register import Register
@@ -33,7 +35,6 @@ from queuelake.protocol import reasons
 from queuelake.protocol.message import Message, encode_ids
 from queuelake.storage import sdv_tables as t
 from queuelake.storage.api import ReadTransaction, Store
-from queuelake.storage.queue_rows import read_queue
 
 if TYPE_CHECKING:
     from queuelake.broker.participant import Participant
@@ -41,12 +42,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queuelake.fanout")
 
-MARK: Final = b"$SDV-FANOUT/"
 FRAME_BYTES: Final = 16  # more than a PUBLISH has besides topic, body and identifiers
 FETCHES_PER_TURN_MAX: Final = 200
 ROWS_PER_TURN_MAX: Final = 1_000  # of one vehicle, passed over
-HELD_BYTES_PER_READ: Final = 256 * 1024
 FULL_RETRY_MS: Final = 5_000  # a session which takes no more
+RESTING_MAX: Final = 10_000
 
 
 @lru_cache(maxsize=256)
@@ -70,6 +70,7 @@ class Dispatcher:
         "_payloads",
         "_queues",
         "_register",
+        "_resting",
         "_sealed",
         "_store",
         "_timers",
@@ -110,6 +111,7 @@ class Dispatcher:
         self._missing: dict[bytes, set[str]] = {}  # data -> vehicles which wait for it
         self._offered: list[str] = []  # vehicles, with the group being collected
         self._sealed: list[str] = []  # with the one being committed
+        self._resting: dict[str, Awake] = {}  # idle, and as good as new
         self.awake: dict[str, Awake] = {}
         self.policy: f.FanoutPolicy = f.FanoutPolicy()
         self.pool_size: int = 1
@@ -122,18 +124,19 @@ class Dispatcher:
         session = self._by_client.get(vin)
         if session is None or session.connection is None:
             return
-        is_ready = self.topics.subscription(session) is not None
         awake = self.awake.get(vin)
+        found = awake if awake is not None else self._asleep(vin)
+        is_ready = self.topics.subscription(session, found.topic_filter) is not None
         if awake is None:
             if not is_ready:
                 return
-            awake = self._wake(vin)
+            awake = self._wake(found)
         flying = awake.vehicle.in_flight
         if flying is not None and session.unsettled == 0:
             # The session gave it up: it is larger than what the client takes now.
             self._answered(awake, session, flying, reasons.PACKET_TOO_LARGE, now_ms)
         self._apply(awake, session, f.Attempt(cause, is_ready), now_ms)
-        self._forget_if_idle(awake, session)
+        self._rest_if_idle(awake, session)
 
     def acknowledged(
         self, session: Session, topic: bytes, mark: bytes, reason: int, now_ms: int
@@ -141,18 +144,21 @@ class Dispatcher:
         """PUBACK for a message of ours, whoever sent it: this run, or one before."""
         awake = self.awake.get(session.client_id)
         if awake is None:
-            awake = self._wake(session.client_id)
-        row = self._row_of(awake, topic, mark)
+            awake = self._wake(self._asleep(session.client_id))
+        row = row_of(self._register, awake, topic, mark)
         self._answered(awake, session, row, reason, now_ms)
-        self._forget_if_idle(awake, session)
+        self._rest_if_idle(awake, session)
 
     def _answered(
         self, awake: Awake, session: Session, row: f.Row, reason: int, now_ms: int
     ) -> None:
-        is_ready = session.connection is not None and self.topics.subscription(session) is not None
+        is_ready = False
+        if session.connection is not None:
+            is_ready = self.topics.subscription(session, awake.topic_filter) is not None
         self._apply(awake, session, f.Acknowledge(row, reason, is_ready), now_ms)
 
     def left(self, vin: str) -> None:
+        self._resting.pop(vin, None)
         awake = self.awake.pop(vin, None)
         if awake is not None:
             for data in awake.awaits:
@@ -186,15 +192,24 @@ class Dispatcher:
 
     # What is done about it
 
-    def _wake(self, vin: str) -> Awake:
-        awake = self.awake[vin] = Awake(vin, self.policy)
+    def _asleep(self, vin: str) -> Awake:
+        return self._resting.get(vin) or Awake(vin, self.topics.filter_of(vin), self.policy)
+
+    def _wake(self, awake: Awake) -> Awake:
+        self._resting.pop(awake.vin, None)
+        self.awake[awake.vin] = awake
         return awake
 
-    def _forget_if_idle(self, awake: Awake, session: Session) -> None:
+    def _rest_if_idle(self, awake: Awake, session: Session) -> None:
         # One whose session was searched stays while that has anything: it need not be again.
-        if awake.vehicle.is_idle() and awake.wanted is None:
-            if not awake.awaits and session.unsettled == 0:
-                self.awake.pop(awake.vin, None)
+        if not awake.is_idle() or session.unsettled:
+            return
+        if self.awake.pop(awake.vin, None) is None or awake.vehicle.rejects:
+            return
+        if session.connection is not None and len(self._resting) < RESTING_MAX:
+            awake.searched = False
+            awake.goes_back = True
+            self._resting[awake.vin] = awake
 
     def _apply(self, awake: Awake, session: Session, command: Command, now_ms: int) -> None:
         meta = Meta(0, now_ms)
@@ -205,7 +220,11 @@ class Dispatcher:
             effect = effects[at]
             at += 1
             if isinstance(effect, f.Fetch):
-                self._fetch_later(awake, effect)
+                offer = self._at_hand(awake, session, effect, now_ms)
+                if offer is not None:
+                    effects.extend(vehicle.apply(meta, offer))
+                else:
+                    self._fetch_later(awake, effect)
             elif isinstance(effect, f.Send):
                 effects.extend(self._send(awake, session, effect, meta))
             elif isinstance(effect, f.Settle):
@@ -218,6 +237,23 @@ class Dispatcher:
                 self._wake_at(awake.vin, effect.due_ms)
             elif isinstance(effect, f.Disconnect):
                 self._disconnect(session)
+
+    def _at_hand(
+        self, awake: Awake, session: Session, fetch: f.Fetch, now_ms: int
+    ) -> f.Offer | None:
+        """The next row, or that there is none; None: the store has to be asked."""
+        if awake.wanted is not None or awake.awaits or not self._register.is_bare(awake.digest):
+            return None
+        if not awake.searched and session.unsettled:
+            return None
+        row = self._register.next_recent(awake.digest, fetch.after if not awake.goes_back else b"")
+        if row is not None:
+            is_too_old = row.ts_ms <= now_ms - self.retention_ms
+            if is_too_old or not self._payloads.is_at_hand(t.data_key(row.data_id)):
+                return None
+        awake.searched = True
+        awake.goes_back = False
+        return f.Offer(row, fetch.cause, False)
 
     def _fetch_later(self, awake: Awake, fetch: f.Fetch) -> None:
         wanted = awake.wanted
@@ -259,7 +295,7 @@ class Dispatcher:
             log.exception("vehicle %r", awake.vin)
             self.left(awake.vin)
         else:
-            self._forget_if_idle(awake, session)
+            self._rest_if_idle(awake, session)
 
     def _wake_at(self, vin: str, due_ms: int) -> None:
         self._timers.arm(due_ms, lambda _: self._want(vin, f.HEARTBEAT))
@@ -289,9 +325,10 @@ class Dispatcher:
         """The first row which is not too old and whose data is there."""
         if not awake.searched:
             awake.searched = True
-            held = self._held(awake, session) if session.unsettled else None
-            if held is not None:
-                return f.Offer(held, effect.cause, True)
+            if session.unsettled:
+                held = held_row(self._store, self._register, awake, session)
+                if held is not None:
+                    return f.Offer(held, effect.cause, True)
         too_old_ms = now_ms - self.retention_ms
         after = effect.after if not awake.goes_back else b""
         awake.goes_back = False
@@ -316,19 +353,19 @@ class Dispatcher:
     def _send(self, awake: Awake, session: Session, effect: f.Send, meta: Meta) -> list[Effect]:
         row = effect.row
         vehicle = awake.vehicle
-        subscription = self.topics.subscription(session)
+        subscription = self.topics.subscription(session, awake.topic_filter)
         body = self._payloads.body(t.data_key(row.data_id))
         if subscription is None or body is None:
             return vehicle.apply(meta, f.NotTaken())
         number = subscription.subscription_id
         ids = encode_ids([number]) if number else b""
-        topic = self.topics.prefix(session) + row.request_id.encode()
+        topic = awake.topic + row.request_id.encode()
         size = FRAME_BYTES + len(topic) + len(ids) + len(body)
         if session.packet_size_max and size > session.packet_size_max:
             return vehicle.apply(meta, f.Acknowledge(row, reasons.PACKET_TOO_LARGE, True))
-        sender = _sender(int.from_bytes(awake.digest[:4], "big") % self.pool_size)
+        sender = _sender(awake.number % self.pool_size)
         message = Message(topic, 1, False, body, 1, 0, sender, meta.now_ms)
-        mark = MARK + str(row.ts_ms).encode()
+        mark = mark_of(row.ts_ms)
         if not self._delivery.offer_to(session, message, ids, mark):
             self._wake_at(awake.vin, meta.now_ms + FULL_RETRY_MS)
             return vehicle.apply(meta, f.NotTaken())
@@ -339,44 +376,8 @@ class Dispatcher:
             self._delivery.runner.take_part(self._participant)
         return []
 
-    # Sessions
-
     def session(self, vin: str) -> Session | None:
         return self._by_client.get(vin)
-
-    def _held(self, awake: Awake, session: Session) -> f.Row | None:
-        """The row whose message the session has, unacknowledged or not sent yet."""
-        entries = list(session.inflight.values())
-        entries.extend(session.queue)
-        entries.extend(session.sealed or [])
-        entries.extend(session.storing or [])
-        for entry in entries:
-            if entry.shared.startswith(MARK):
-                return self._row_of(awake, entry.message.topic, entry.shared)
-        after = session.tail_seq
-        while session.persistent and after < session.durable_seq:
-            with self._store.view() as view:
-                rows = read_queue(view, session.id, after, HELD_BYTES_PER_READ)
-            if not rows:
-                break
-            for stored in rows:
-                after = stored.sequence
-                if stored.shared.startswith(MARK) and after not in session.settled:
-                    return self._row_of(awake, stored.message.topic, stored.shared)
-        return None
-
-    def _row_of(self, awake: Awake, topic: bytes, mark: bytes) -> f.Row:
-        """The row a message was made from; one of size 0 when that is gone."""
-        flying = awake.vehicle.in_flight
-        if flying is not None and mark is awake.mark:
-            return flying
-        ts_ms = int(mark[len(MARK) :])
-        request_id = topic.rpartition(b"/")[2].decode()
-        if flying is not None and flying.ts_ms == ts_ms and flying.request_id == request_id:
-            return flying
-        key = t.row_key(awake.digest, ts_ms, t.digest(request_id))
-        row = self._register.row(key)
-        return row if row is not None else f.Row(key, ts_ms, awake.vin, request_id, "", 0)
 
     # Commits
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.interval import Interval
-from queuelake.broker.slices import Slices
+from queuelake.broker.slices import Neighbours, Slices
 from queuelake.storage import api
 from queuelake.storage import sdv_tables as t
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("queuelake.fanout")
 
-RECORDS_PER_SLICE: Final = 50
-PAUSE_S: Final = 0.005
+RECORDS_PER_SLICE: Final = 20
+RECORDS_PER_SLICE_SHARED: Final = 5  # each is in pages of its own, in a commit of others
+PAUSE_S: Final = 0.002
 FIRST_RUN_MS_MAX: Final = 30 * 60_000
 _LAST: Final = b"\xff" * 64
 
@@ -31,7 +32,7 @@ _LAST: Final = b"\xff" * 64
 class Garbage:
     """Runs every `gc_interval`."""
 
-    __slots__ = ("_fanout", "_interval", "_oldest_ms", "_work")
+    __slots__ = ("_fanout", "_interval", "_neighbours", "_oldest_ms", "_work")
 
     def __init__(self, fanout: Fanout) -> None:
         self._fanout: Fanout = fanout
@@ -42,6 +43,7 @@ class Garbage:
             lambda _: self.collect(),
         )
         self._work: Slices = Slices(fanout.loop, "garbage collection of vehicle fan-out", PAUSE_S)
+        self._neighbours: Neighbours = Neighbours(fanout.runner.pace)
         self._oldest_ms: int = 0  # no row is older; 0: nobody knows
 
     def start(self) -> None:
@@ -126,8 +128,11 @@ class Garbage:
     def _slices(self, table: int) -> Iterator[list[tuple[bytes, bytes]]]:
         start = b""
         while True:
+            count = RECORDS_PER_SLICE
+            if self._neighbours.are_active():
+                count = RECORDS_PER_SLICE_SHARED
             with self._fanout.store.view() as view:
-                rows = list(islice(view.scan(table, start, _LAST), RECORDS_PER_SLICE))
+                rows = list(islice(view.scan(table, start, _LAST), count))
             if not rows:
                 return
             yield rows

@@ -96,6 +96,10 @@ class Payloads:
                 self._bytes -= len(self._bodies.pop(oldest))
         return body
 
+    def is_at_hand(self, key: bytes) -> bool:
+        """Whether its body is in memory."""
+        return key in self._bodies
+
     def is_stored(self, key: bytes) -> bool:
         if key in self._bodies:
             return True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from queuelake.broker.connection import Connection
-    from queuelake.broker.fanout.storing import Job
+    from queuelake.broker.fanout.job import Job
     from queuelake.broker.runner import Runner
     from queuelake.broker.session import Session
 

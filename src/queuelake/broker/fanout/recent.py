@@ -33,10 +33,24 @@ BUNDLE_BYTES_MAX: Final = 1_900
 class Bundle:
     """Rows of one trigger which are stored as one value."""
 
-    __slots__ = ("data_id", "ended", "head", "key", "left", "moves", "request_id", "rows", "size")
+    __slots__ = (
+        "data_id",
+        "ended",
+        "head",
+        "key",
+        "left",
+        "moves",
+        "request",
+        "request_id",
+        "rows",
+        "size",
+        "ts_ms",
+    )
 
     def __init__(self, key: bytes, request_id: str, data_id: str) -> None:
         self.key: bytes = key
+        self.ts_ms: int = t.bundle_time(key)
+        self.request: bytes = t.request_key(request_id)
         self.request_id: str = request_id
         self.data_id: str = data_id
         self.head: bytes = t.row_value_head(request_id, data_id)
@@ -136,10 +150,9 @@ class Recent:
         at = len(bundle.rows)
         if not at & 7:
             bundle.ended.append(0)
-        ts_ms = t.bundle_time(bundle.key)
-        key = t.row_key(vehicle, ts_ms, t.request_key(bundle.request_id))
+        key = t.row_key(vehicle, bundle.ts_ms, bundle.request)
         size = len(key) + len(bundle.head) + len(name)
-        row = Row(key, ts_ms, name.decode(), bundle.request_id, bundle.data_id, size)
+        row = Row(key, bundle.ts_ms, name.decode(), bundle.request_id, bundle.data_id, size)
         bundle.rows.append(row)
         bundle.left += 1
         self.count += 1
@@ -156,12 +169,14 @@ class Recent:
         there = self._vehicles.get(vehicle)
         return [kept.row for kept in there] if there is not None else []
 
-    def first_after(self, vehicle: bytes, after: bytes) -> Row | None:
+    def first_after(self, vehicle: bytes, after: bytes, hidden: set[int]) -> Row | None:
+        """Whoever ends a row takes it from here, so that all which are not hidden wait."""
         there = self._vehicles.get(vehicle)
         if there is not None:
             for kept in there:
-                if kept.row.key > after:
-                    return kept.row
+                row = kept.row
+                if row.key > after and row.ts_ms not in hidden:
+                    return row
         return None
 
     def find(self, key: bytes) -> Row | None:
@@ -214,7 +229,7 @@ class Recent:
     def drop(self, ts_ms: int) -> None:
         """The trigger of this time was given up."""
         for bundle in list(self._bundles.values()):
-            if t.bundle_time(bundle.key) == ts_ms:
+            if bundle.ts_ms == ts_ms:
                 self._forget(bundle)
                 self._dropped.append(bundle.key)
 
@@ -226,10 +241,9 @@ class Recent:
         found: list[Bundle] = []
         rows = 0
         for bundle in self._bundles.values():
-            ts_ms = t.bundle_time(bundle.key)
-            if ts_ms > now_ms - STAY_MS or rows >= MOVED_PER_COMMIT:
+            if bundle.ts_ms > now_ms - STAY_MS or rows >= MOVED_PER_COMMIT:
                 break
-            if ts_ms not in hidden and bundle.left:
+            if bundle.ts_ms not in hidden and bundle.left:
                 found.append(bundle)
                 rows += bundle.left
         return found

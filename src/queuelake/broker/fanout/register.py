@@ -105,7 +105,7 @@ class Register:
 
     def next_row(self, view: ReadTransaction, vehicle: bytes, after: bytes) -> Row | None:
         """The next row of a vehicle behind a key, or its first one."""
-        recent = self._next_recent(vehicle, after)
+        recent = self.next_recent(vehicle, after)
         if vehicle in self._bare:
             return recent
         start = after + b"\0" if after else vehicle
@@ -121,16 +121,17 @@ class Register:
                 return t.read_row(found[0], found[1])
             start = found[0] + b"\0"
 
+    def is_bare(self, vehicle: bytes) -> bool:
+        """Whether a vehicle is known to have no row but recent ones."""
+        return vehicle in self._bare
+
     def _remember_bare(self, vehicle: bytes) -> None:
         if len(self._bare) >= BARE_MAX:
             self._bare.clear()  # most of them may have left long ago
         self._bare.add(vehicle)
 
-    def _next_recent(self, vehicle: bytes, after: bytes) -> Row | None:
-        row = self.recent.first_after(vehicle, after)
-        while row is not None and not self.counts(row.key):
-            row = self.recent.first_after(vehicle, row.key)
-        return row
+    def next_recent(self, vehicle: bytes, after: bytes) -> Row | None:
+        return self.recent.first_after(vehicle, after, self.hidden)
 
     def rows_after(self, vehicle: bytes, after: bytes, limit: int) -> list[Row]:
         """The next rows of a vehicle behind a key, or the first ones."""

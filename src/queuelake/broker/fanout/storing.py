@@ -13,11 +13,12 @@ which are durable by then stay hidden, and garbage collection deletes them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from queuelake.broker.fanout.dispatch import Dispatcher
 from queuelake.broker.fanout.dropping import Dropping
+from queuelake.broker.fanout.job import CALLING, DROPPING, PUTTING, READING, Job
 from queuelake.broker.fanout.metrics import FanoutMetrics
 from queuelake.broker.fanout.register import Register
 from queuelake.broker.fanout.trigger import Trigger
@@ -26,6 +27,7 @@ from queuelake.broker.inbound import complete
 from queuelake.broker.pipeline.write_log import WriteLog
 from queuelake.broker.runner import Runner
 from queuelake.broker.session import Session
+from queuelake.broker.slices import Neighbours
 from queuelake.engine.kinds.fanout import BATCH
 from queuelake.errors import RefusedError
 from queuelake.protocol import reasons
@@ -38,86 +40,14 @@ if TYPE_CHECKING:
     from queuelake.broker.participant import Participant
 
 ROWS_PER_SLICE: Final = 500  # a commit with more would hold up whoever waits for none, too
-ROWS_PER_TURN: Final = 250  # of a slice: nobody waits for more at once
-ROWS_PER_SLICE_SHARED: Final = 125  # while others wait for commits, too
+ROWS_PER_TURN: Final = 125  # of a slice: nobody waits for more at once
+ROWS_PER_SLICE_SHARED: Final = 125  # while others are served, too
 BULK: Final = 8  # times as many where a million is usual
 PARTS_PER_SLICE: Final = 4  # of a trigger; vehicles are called
-
-# What is done with a trigger, in this order.
-READING: Final = -1
-PUTTING: Final = 0
-DROPPING: Final = 1
-CALLING: Final = 2
 
 APPEND: Final = 0
 REPLACE: Final = 1
 IGNORE: Final = 2
-
-
-@final
-class Job:
-    """One trigger on its way."""
-
-    __slots__ = (
-        "answer",
-        "are_recent",
-        "at",
-        "bytes",
-        "connection",
-        "count",
-        "data_id",
-        "drops",
-        "gave_way",
-        "group",
-        "is_giving_way",
-        "is_last",
-        "is_shared",
-        "line",
-        "recent",
-        "record",
-        "request",
-        "request_id",
-        "rows",
-        "size",
-        "slices",
-        "stage",
-        "ts_ms",
-        "vehicles",
-    )
-
-    def __init__(
-        self,
-        vehicles: Vehicles,
-        request_id: str,
-        data_id: str,
-        ts_ms: int,
-        connection: Connection | None,
-    ) -> None:
-        self.vehicles: Vehicles = vehicles
-        self.request_id: str = request_id
-        self.data_id: str = data_id
-        self.request: bytes = t.digest(request_id)
-        self.ts_ms: int = ts_ms
-        self.connection: Connection | None = connection
-        # In bulk: called with the number of rows when the last slice is put.
-        self.record: Callable[[int], None] | None = None
-        self.answer: Callable[[bool], None] | None = None  # told the end, where nobody published
-        self.at: int = 0  # how many parts, or buckets, are done with in this stage
-        self.group: int = 0  # the commit which has a slice of it now; 0: none
-        self.slices: int = 0  # which are durable
-        self.count: int = 0  # rows
-        self.size: int = 0
-        self.is_last: bool = False  # no slice is left to be put
-        self.is_giving_way: bool = False
-        self.gave_way: bool = False  # for the next slice, which it does once
-        self.is_shared: bool = False  # others had to wait for a commit since the last slice
-        self.stage: int = READING
-        self.drops: Iterator[bool] | None = None  # under way
-        self.line: list[Vehicle] = []  # the next of them, in order
-        self.rows: dict[bytes, bytes] = {}  # of the next slice, so far
-        self.recent: int = 0  # how many more it has, of vehicles which are connected
-        self.are_recent: bool = True  # no slice had any other rows
-        self.bytes: int = 0  # of both
 
 
 @final
@@ -131,6 +61,7 @@ class Storing:
         "_line",
         "_log",
         "_metrics",
+        "_neighbours",
         "_participant",
         "_refuse",
         "_register",
@@ -162,6 +93,7 @@ class Storing:
         self._metrics: FanoutMetrics = metrics
         self._want: Callable[[str, int], None] = want
         self._refuse: Callable[[Connection | None, RefusedError], None] = refuse
+        self._neighbours: Neighbours = Neighbours(runner.pace)
         self._line: deque[Job] = deque()
         self._job: Job | None = None
         self.rows_per_slice: int = ROWS_PER_SLICE
@@ -215,9 +147,8 @@ class Storing:
         job = self._job
         if job is None:
             return
-        if self._runner.group.answers:
-            job.is_shared = True
         if job.stage == PUTTING:
+            self._look_for_others(job)
             if not job.is_last and job.group == 0 and not self._gives_way(job):
                 self._fill_slice(job)
             return
@@ -235,6 +166,10 @@ class Storing:
         never rests it would wait for every one of them."""
         self._runner.after_sealed(lambda: self._runner.want_turn(self._participant))
 
+    def _look_for_others(self, job: Job) -> None:
+        if self._neighbours.are_active() or self._runner.group.answers:
+            job.is_shared = True
+
     def _gives_way(self, job: Job) -> bool:
         """Others who wait for an answer get a commit of their own between two slices."""
         if not job.gave_way and self._runner.group.answers:
@@ -250,6 +185,7 @@ class Storing:
         try:
             if not job.vehicles.read():
                 job.stage = PUTTING
+                self._neighbours.are_active()  # its own publisher was until now
         except RefusedError as error:
             self._job = None
             self._register.hidden.discard(job.ts_ms)
@@ -262,7 +198,7 @@ class Storing:
         stamp = t.time_key(job.ts_ms) + job.request
         rows = job.rows
         online, recent = job.vehicles.online(), self._register.recent
-        left = self._slice_rows(job) - len(rows) - job.recent
+        left = self._rows_left(job)
         for vehicle, name in self._next_vehicles(job, max(0, min(left, ROWS_PER_TURN))):
             if ignores and self._register.has_request(vehicle, job.request):
                 continue
@@ -295,12 +231,11 @@ class Storing:
         self._mark(job)
         self._runner.take_part(self._participant)
 
-    def _slice_rows(self, job: Job) -> int:
-        """As many as are put at once: fewer while others wait for commits."""
-        limit = self.rows_per_slice
-        if job.is_shared:
-            limit = min(limit, ROWS_PER_SLICE_SHARED)
-        return limit * BULK if job.record is not None else limit
+    def _rows_left(self, job: Job) -> int:
+        """Of this slice: fewer while others are served, but for recent ones, which share pages."""
+        times = BULK if job.record is not None else 1
+        left = self.rows_per_slice * times - len(job.rows) - job.recent
+        return min(left, ROWS_PER_SLICE_SHARED * times - len(job.rows)) if job.is_shared else left
 
     def _next_vehicles(self, job: Job, limit: int) -> list[Vehicle]:
         line = job.line

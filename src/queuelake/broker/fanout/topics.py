@@ -23,13 +23,12 @@ class VehicleTopics:
     def use_prefix(self, before: str, behind: str) -> None:
         self._before, self._behind = before.encode(), behind.encode() + b"/"
 
-    def prefix(self, session: Session) -> bytes:
-        """The request follows."""
-        return self._before + session.name + self._behind
+    def filter_of(self, vin: str) -> bytes:
+        """Of all its requests."""
+        return self._before + vin.encode() + self._behind + b"+"
 
-    def subscription(self, session: Session) -> Subscription | None:
-        """By which it gets messages of ours: that of the filter as it is, or a wider one."""
-        wanted = self.prefix(session) + b"+"
+    def subscription(self, session: Session, wanted: bytes) -> Subscription | None:
+        """By which it gets messages of ours: that of its filter as it is, or a wider one."""
         subscriptions = session.subscriptions
         found = subscriptions.get(wanted)
         if found is not None and found.qos:

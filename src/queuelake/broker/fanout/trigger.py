@@ -16,7 +16,7 @@ from queuelake.protocol import reasons
 from queuelake.storage.sdv_tables import NAME_BYTES_MAX
 
 FORBIDDEN: Final = "/+#\0"  # a name is one level of a topic
-PART_BYTES: Final = 4 * 1024  # of JSON, read at once
+PART_BYTES: Final = 2 * 1024  # of JSON, read at once
 IDS: Final = b'"ids"'
 REST_BYTES_MAX: Final = 8 * 1024
 _SHOWN_CHARACTERS_MAX: Final = 64

@@ -81,7 +81,8 @@ class TriggerVehicles(Vehicles):
             name = vin.encode()
             vehicle: bytes = blake2b(name, digest_size=DIGEST_BYTES).digest()
             buckets[vehicle[0]][vehicle] = name
-            if vin in by_client and by_client[vin].connection is not None:
+            session = by_client.get(vin)
+            if session is not None and session.connection is not None:
                 self._online.add(vehicle)
         return True
 

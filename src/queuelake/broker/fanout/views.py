@@ -52,6 +52,7 @@ def inspect(fanout: Fanout, vin: str) -> SdvVehicle:
     rows = fanout.register.rows_after(t.digest(vin), b"", limit + 1)
     session = fanout.dispatcher.session(vin)
     awake = fanout.dispatcher.awake.get(vin)
+    topics = fanout.dispatcher.topics
     row = awake.vehicle.in_flight if awake is not None else None
     flying = None
     if awake is not None and row is not None:
@@ -59,7 +60,7 @@ def inspect(fanout: Fanout, vin: str) -> SdvVehicle:
     return SdvVehicle(
         vin,
         session is not None and session.connection is not None,
-        session is not None and fanout.dispatcher.topics.subscription(session) is not None,
+        session is not None and topics.subscription(session, topics.filter_of(vin)) is not None,
         flying,
         [
             SdvPending(
