@@ -104,9 +104,11 @@ class MqClient:
                 raise
             return None
 
-    def drain(self, quiet_s: float = SILENCE_S) -> list[str]:
-        """The payloads of everything which comes until nothing comes for so long."""
-        received: list[str] = []
+    def drain(self, quiet_s: float = SILENCE_S, *, at_least: int = 0) -> list[str]:
+        """The payloads of everything which comes until nothing comes for so long.
+
+        A commit on a busy disk may be silent for longer: so many are waited for in any case."""
+        received = self.take_payloads(at_least)
         while (delivery := self.poll(quiet_s)) is not None:
             received.append(delivery.payload)
         return received

@@ -20,7 +20,7 @@ def test_a_new_key_expression_acts_on_the_next_publish(
     rest.update(queue, key_expression=KEY)
     client.publish_keyed(queue.topic("x"), "a=4", "b=5", "a=6")
     client.subscribe(queue.address)
-    assert client.drain() == ["2", "3", "5", "6"]
+    assert client.drain(at_least=4) == ["2", "3", "5", "6"]
 
 
 @pytest.mark.rule("M30")
@@ -140,7 +140,7 @@ def test_a_queue_may_be_made_anew_with_another_filter_and_kind(
     new = rest.create(f"{old.root}/sub/+", name=old.name, key_expression="message.topic")
     client.publish_each(old.topic("sub/x"), "1", "2")
     client.subscribe(new.address)
-    assert client.drain() == ["2"]
+    assert client.drain(at_least=1) == ["2"]
 
 
 @pytest.mark.rule("M31", "M15")

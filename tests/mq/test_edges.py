@@ -16,7 +16,7 @@ def test_keys_of_any_length_are_told_apart(connect: Connect, last_value: MakeQue
     long = "k" * 5000
     client.publish_keyed(queue.topic(), f"{long}a=1", f"{long}b=2", f"{long}=3", f"{long}a=4")
     client.subscribe(queue.address)
-    assert client.drain() == ["2", "3", "4"]
+    assert client.drain(at_least=3) == ["2", "3", "4"]
 
 
 @pytest.mark.rule("M10")
@@ -42,7 +42,7 @@ def test_a_client_with_an_assigned_id_has_a_key_of_its_own(
     for number in range(3):
         connect("").publish_each(queue.topic(), f"{number}a", f"{number}b")
     consumer.subscribe(queue.address)
-    assert consumer.drain() == ["0b", "1b", "2b"]
+    assert consumer.drain(at_least=3) == ["0b", "1b", "2b"]
 
 
 @pytest.mark.rule("section 3")
@@ -54,7 +54,7 @@ def test_a_repeated_qos_2_publish_is_stored_once(connect: Connect, regular: Make
     client.wire.acknowledge(p.PUBREL, 77)
     client.wire.wait_for(p.PUBCOMP, 77)
     client.subscribe(queue.address)
-    assert client.drain() == ["x"]
+    assert client.drain(at_least=1) == ["x"]
 
 
 @pytest.mark.rule("M11", "M5")

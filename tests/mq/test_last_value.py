@@ -134,9 +134,9 @@ def test_a_message_without_a_key_enters_the_other_queues_only(
     assert client.publish(f"{root}/x", "no key") == SUCCESS
     client.publish_keyed(f"{root}/x", "a=key")
     client.subscribe(keyed.address)
-    assert client.drain() == ["key"]
+    assert client.drain(at_least=1) == ["key"]
     client.subscribe(other.address)
-    assert client.drain() == ["no key", "key"]
+    assert client.drain(at_least=2) == ["no key", "key"]
 
 
 @pytest.mark.rule("M10")
@@ -148,7 +148,7 @@ def test_an_evaluation_error_alone_is_no_error_of_the_publisher(
     assert client.publish(queue.topic(), "no key", qos=qos) < 0x80
     client.publish_keyed(queue.topic(), "a=1")
     client.subscribe(queue.address)
-    assert client.drain() == ["1"]
+    assert client.drain(at_least=1) == ["1"]
 
 
 @pytest.mark.rule("M10")
@@ -181,7 +181,7 @@ def test_a_value_in_flight_stays_and_the_new_one_is_delivered_besides(
     consumer.abort()
     successor = connect()
     successor.subscribe(queue.address)
-    assert successor.drain() == ["2"]
+    assert successor.drain(at_least=1) == ["2"]
 
 
 @pytest.mark.rule("M23")
@@ -208,7 +208,7 @@ def test_who_comes_later_sees_only_live_values(connect: Connect, last_value: Mak
     busy.abort()
     late = connect()
     late.subscribe(queue.address)
-    assert late.drain() == ["4", "4"]
+    assert late.drain(at_least=2) == ["4", "4"]
 
 
 @pytest.mark.rule("M23")

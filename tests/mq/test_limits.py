@@ -38,7 +38,7 @@ def test_the_oldest_above_the_count_are_gone_after_a_collection(
     client.publish_each("a/x", *numbers)
     rest.wait_for_depth(queue, 55)
     client.subscribe(queue.address)
-    received = client.drain()
+    received = client.drain(at_least=50)
     assert 50 <= len(received) <= 55
     assert received == numbers[-len(received) :]
 
@@ -55,7 +55,7 @@ def test_the_oldest_above_the_bytes_are_gone_after_a_collection(
     client.publish_each("a/x", *payloads)
     rest.wait_for_depth(queue, 22)
     client.subscribe(queue.address)
-    received = client.drain()
+    received = client.drain(at_least=18)
     # Room for 20.48 payloads and ten percent; what else is counted of a message is small.
     assert 18 <= len(received) <= 22
     assert received == payloads[-len(received) :]
@@ -117,7 +117,7 @@ def test_what_is_older_than_the_retention_is_not_delivered(
     client.expect_silence(1.5)
     client.publish_each("a/x", "fresh")
     client.subscribe(queue.address)
-    assert client.drain() == ["fresh"]
+    assert client.drain(at_least=1) == ["fresh"]
 
 
 @KINDS
@@ -149,9 +149,9 @@ def test_an_unlimited_regular_queue_has_the_retention_of_all_such_queues(
     client.expect_silence(2.5)  # the age of what is left is below twice the period
     client.publish_keyed("a/x", "a=fresh")
     client.subscribe(queue.address)
-    assert client.drain() == ["fresh"]
+    assert client.drain(at_least=1) == ["fresh"]
     client.subscribe(last_value.address)
-    assert client.drain() == ["2", "fresh"]
+    assert client.drain(at_least=2) == ["2", "fresh"]
 
 
 @pytest.mark.rule("M29")

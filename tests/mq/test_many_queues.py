@@ -84,4 +84,4 @@ def test_messages_follow_queues_which_come_and_go(
     producer.publish_each(f"{root}/x", "again")
     client = connect()
     client.subscribe(again.address)
-    assert client.drain() == ["again"]
+    assert client.drain(at_least=1) == ["again"]

@@ -197,4 +197,4 @@ def test_what_a_qos_0_subscriber_got_is_gone_after_a_restart(
     end_and_restart(broker, ending)
     again = connect(of=broker)
     again.subscribe("$queue/a")
-    assert again.drain() == ["seal"]
+    assert again.drain(at_least=1) == ["seal"]

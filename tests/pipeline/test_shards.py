@@ -35,7 +35,8 @@ PLACING = Placing(SHARDS)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = {"cluster.shards": SHARDS, "flight.enabled": True}
+    # Spark takes both cores for seconds: an owner which is only slow is to stay the owner.
+    settings = {"cluster.shards": SHARDS, "flight.enabled": True, "cluster.lease": "1m"}
     with Cluster(tmp_path_factory.mktemp("shards"), settings) as running:
         running.eventually(
             lambda: all(one.owner for node in range(3) for one in running.info(node).shards),
